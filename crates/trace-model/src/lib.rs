@@ -31,7 +31,7 @@ pub use tables::{
     ApiRow, ApiTable, CopyKind, CopyRow, CopyTable, CounterRow, CounterTable, CpuOpRow, CpuOpTable,
     FlowPhase, FlowRow, FlowTable, FrameRow, FrameTable, GpuRangeRow, GpuRangeTable,
     GraphNodeRow, GraphNodeTable, GraphTraceRow, GraphTraceTable, KernelRow, KernelTable,
-    OverheadRow, OverheadTable, RangeKind, RangeRow, RangeTable, SyncRow, SyncTable, TableKind,
+    OsCallRow, OsCallTable, OverheadRow, OverheadTable, RangeKind, RangeRow, RangeTable, SyncRow, SyncTable, TableKind,
 };
 pub use time::{Nanos, Timestamp};
 pub use trace::{

@@ -23,6 +23,12 @@ pub enum RankSource {
     FileName,
     /// The title of the process, such as `sglang::scheduler_TP3`.
     ProcessTitle,
+    /// The name of a thread of the process, such as `VllmWorker TP3`.
+    ThreadName,
+    /// An NVTX range or mark of the process that states its rank, such as `rank 3`.
+    RangeName,
+    /// `RANK` or `LOCAL_RANK` of the recorded environment.
+    Environment,
     /// The order of the devices in a capture of several processes.
     DeviceOrder,
 }

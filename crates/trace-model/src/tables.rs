@@ -228,6 +228,19 @@ tables! {
         external: OptionalId,
     }
 
+    /// Calls into the operating system's libraries (`poll`, `pthread_cond_timedwait`), apart from
+    /// [`ApiTable`] so that they do not disturb the account of CUDA calls.
+    OsCallTable of OsCallRow {
+        /// When the call began.
+        start: Timestamp,
+        /// Until it returned.
+        duration: Nanos,
+        /// Function name.
+        name: StringId,
+        /// The calling thread.
+        thread: ThreadId,
+    }
+
     /// Operators of the framework on the host (`aten::copy_`).
     CpuOpTable of CpuOpRow {
         /// When the operator began.

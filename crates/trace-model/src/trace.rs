@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use crate::tables::{
     ApiTable, CopyTable, CounterTable, CpuOpTable, FlowTable, FrameTable, GpuRangeTable,
-    GraphNodeTable, GraphTraceTable, KernelTable, OverheadTable, RangeTable, SyncTable, TableKind,
+    GraphNodeTable, GraphTraceTable, KernelTable, OsCallTable, OverheadTable, RangeTable, SyncTable,
+    TableKind,
 };
 use crate::{
     CollectiveId, InputsId, LaunchConfigId, OptionalId, Pool, ProcessId, StreamId, StringId,
@@ -147,6 +148,7 @@ parts! {
     copies: CopyTable, "Copies and fills.";
     graph_traces: GraphTraceTable, "Graph replays recorded as a whole.";
     api_calls: ApiTable, "Runtime and driver calls.";
+    os_calls: OsCallTable, "Calls into the operating system's libraries.";
     cpu_ops: CpuOpTable, "Operators.";
     ranges: RangeTable, "Ranges on the host.";
     gpu_ranges: GpuRangeTable, "Ranges mirrored onto streams.";
@@ -256,6 +258,7 @@ impl TraceBuilder {
             }
         }
         trace.extra_args.sort_by_key(|arg| (arg.table, arg.row));
+        trace.os_calls.sort();
         trace.graph_traces.sort();
         trace.gpu_ranges.sort();
         trace.syncs.sort();
@@ -378,6 +381,7 @@ impl IdMap {
                 name by strings, stream by streams }
             graph_traces { start duration correlation graph, stream by streams }
             api_calls { start duration correlation external, name by strings, thread by threads }
+            os_calls { start duration, name by strings, thread by threads }
             cpu_ops { start duration external sequence,
                 name by strings, thread by threads, inputs by inputs, collective by collectives }
             ranges { start duration external kind open,
