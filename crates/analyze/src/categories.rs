@@ -1,0 +1,248 @@
+//! Kernel categories: ordered rules from `data/kernels.toml` and from the user, applied once per
+//! distinct name.
+
+use regex::RegexSet;
+use serde::Deserialize;
+use steptally_trace_model::{CopyKind, Strings};
+use thiserror::Error;
+
+/// The category of a kernel that no rule knows.
+pub const UNCATEGORISED: &str = "uncategorised";
+
+/// Ordered rules: the first that matches a kernel's name gives its category.
+#[derive(Clone, Debug)]
+pub struct Categories {
+    rules: Vec<Rule>,
+    patterns: RegexSet,
+}
+
+/// One rule.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Lower-case words joined by dots, `gemm.fp8`. Those below `comm` are communication.
+    pub category: String,
+    /// Regular expression, searched in the kernel's name as recorded.
+    pub pattern: String,
+    /// Names that this rule must be the first to match.
+    #[serde(default)]
+    pub examples: Vec<String>,
+}
+
+/// A file of rules that cannot be used.
+#[derive(Debug, Error)]
+pub enum RuleError {
+    /// Not TOML of the right shape.
+    #[error("rules cannot be read: {0}")]
+    Syntax(String),
+    /// A rule's pattern is not a regular expression.
+    #[error("the pattern of category `{category}` cannot be used: {reason}")]
+    Pattern {
+        /// The rule's category.
+        category: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A category name is empty, or has characters other than a-z, 0-9, `.` and `_`, or is that of
+    /// an account that is not about kernels.
+    #[error("`{0}` cannot be a category: use lower-case words joined by dots, not below `idle`")]
+    Name(String),
+    /// An example is matched first by another rule, or by none.
+    #[error("`{example}` is an example of `{category}` but falls into `{actual}`")]
+    Example {
+        /// The rule's category.
+        category: String,
+        /// The example.
+        example: String,
+        /// Where it falls instead.
+        actual: String,
+    },
+}
+
+impl RuleError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        "a rules file is TOML: [[rule]] category = \"gemm.mine\" pattern = 'my_gemm' \
+         examples = ['my_gemm_kernel']; its rules come before the built-in ones"
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleFile {
+    #[serde(default, rename = "rule")]
+    rules: Vec<Rule>,
+}
+
+impl Default for Categories {
+    fn default() -> Self {
+        Self::builtin()
+    }
+}
+
+impl Categories {
+    /// The built-in rules.
+    ///
+    /// # Panics
+    /// Never: the built-in file is checked by the tests.
+    #[must_use]
+    pub fn builtin() -> Self {
+        let rules = parse_rules(include_str!("../data/kernels.toml")).unwrap_or_default();
+        Self::from_rules(rules)
+            .unwrap_or_else(|_| Self { rules: Vec::new(), patterns: RegexSet::empty() })
+    }
+
+    /// The rules of a user's file, then the built-in ones.
+    ///
+    /// # Errors
+    /// When the file cannot be used as a whole; also when one of its examples falls elsewhere.
+    pub fn with_user_rules(text: &str) -> Result<Self, RuleError> {
+        let mut rules = parse_rules(text)?;
+        let user_count = rules.len();
+        rules.extend(parse_rules(include_str!("../data/kernels.toml"))?);
+        let categories = Self::from_rules(rules)?;
+        categories.check_examples(user_count)?;
+        Ok(categories)
+    }
+
+    /// The rules, in order.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// The category of a kernel, [`UNCATEGORISED`] when no rule matches.
+    #[must_use]
+    pub fn of_kernel(&self, name: &str) -> &str {
+        let first = self.patterns.matches(name).iter().next();
+        first.map_or(UNCATEGORISED, |rule| &self.rules[rule].category)
+    }
+
+    fn from_rules(rules: Vec<Rule>) -> Result<Self, RuleError> {
+        for rule in &rules {
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._".contains(c);
+            let reserved = rule.category.starts_with("idle") || rule.category == "graph.opaque";
+            if rule.category.is_empty() || !rule.category.chars().all(plain) || reserved {
+                return Err(RuleError::Name(rule.category.clone()));
+            }
+            regex::Regex::new(&rule.pattern).map_err(|error| RuleError::Pattern {
+                category: rule.category.clone(),
+                reason: error.to_string().lines().last().unwrap_or_default().trim().to_owned(),
+            })?;
+        }
+        let patterns = RegexSet::new(rules.iter().map(|rule| &rule.pattern))
+            .map_err(|error| RuleError::Syntax(error.to_string()))?;
+        Ok(Self { rules, patterns })
+    }
+
+    fn check_examples(&self, first: usize) -> Result<(), RuleError> {
+        for rule in &self.rules[..first] {
+            for example in &rule.examples {
+                let actual = self.of_kernel(example);
+                if actual != rule.category {
+                    return Err(RuleError::Example {
+                        category: rule.category.clone(),
+                        example: example.clone(),
+                        actual: actual.to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parse_rules(text: &str) -> Result<Vec<Rule>, RuleError> {
+    toml::from_str::<RuleFile>(text)
+        .map(|file| file.rules)
+        .map_err(|error| RuleError::Syntax(error.to_string().trim().replace('\n', " ")))
+}
+
+/// The account of a copy-engine operation.
+#[must_use]
+pub fn copy_account(kind: CopyKind) -> &'static str {
+    match kind {
+        CopyKind::HostToDevice => "memcpy.h2d",
+        CopyKind::DeviceToHost => "memcpy.d2h",
+        CopyKind::DeviceToDevice => "memcpy.d2d",
+        CopyKind::PeerToPeer => "memcpy.p2p",
+        CopyKind::HostToHost => "memcpy.h2h",
+        CopyKind::Memset => "memset",
+        CopyKind::Unknown => "memcpy.unknown",
+    }
+}
+
+/// Categories of all names of one trace that occur as kernels: computed once per distinct name.
+pub(crate) struct KernelCategories<'a> {
+    by_name: Vec<&'a str>,
+}
+
+impl<'a> KernelCategories<'a> {
+    pub(crate) fn new(
+        categories: &'a Categories,
+        strings: &Strings,
+        names: &[steptally_trace_model::StringId],
+    ) -> Self {
+        let mut by_name = vec![""; strings.len()];
+        for name in names {
+            let slot = &mut by_name[name.index()];
+            if slot.is_empty() {
+                *slot = categories.of_kernel(strings.text(*name));
+            }
+        }
+        Self { by_name }
+    }
+
+    pub(crate) fn of(&self, name: steptally_trace_model::StringId) -> &'a str {
+        self.by_name[name.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_builtin_rule_is_the_first_to_match_its_examples() {
+        let categories = Categories::builtin();
+        assert!(categories.rules().len() > 50);
+        for rule in categories.rules() {
+            assert!(!rule.examples.is_empty(), "{} has no example", rule.category);
+            for example in &rule.examples {
+                assert_eq!(categories.of_kernel(example), rule.category, "{example}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_stays_uncategorised() {
+        assert_eq!(Categories::builtin().of_kernel("delayStreamKernel"), UNCATEGORISED);
+    }
+
+    #[test]
+    fn user_rules_come_first() {
+        let text = "[[rule]]\ncategory = 'gemm.mine'\npattern = 'nvjet_'\nexamples = ['nvjet_x']";
+        let categories = Categories::with_user_rules(text).unwrap();
+        assert_eq!(categories.of_kernel("nvjet_sm90_tst_64x8"), "gemm.mine");
+        assert_eq!(categories.of_kernel("fused_moe_kernel"), "moe.gemm");
+    }
+
+    #[test]
+    fn unusable_rules_are_refused_with_a_reason() {
+        let error = |text: &str| Categories::with_user_rules(text).unwrap_err().to_string();
+        assert!(error("rule = 3").starts_with("rules cannot be read"));
+        assert_eq!(
+            error("[[rule]]\ncategory = 'a'\npattern = '('"),
+            "the pattern of category `a` cannot be used: error: unclosed group"
+        );
+        assert_eq!(
+            error("[[rule]]\ncategory = 'idle.x'\npattern = 'x'"),
+            "`idle.x` cannot be a category: use lower-case words joined by dots, not below `idle`"
+        );
+        assert_eq!(
+            error("[[rule]]\ncategory = 'a'\npattern = 'x'\nexamples = ['y_unheard_of']"),
+            "`y_unheard_of` is an example of `a` but falls into `uncategorised`"
+        );
+    }
+}

@@ -1,0 +1,21 @@
+//! What a caller can choose about an analysis.
+
+use regex::Regex;
+
+use crate::categories::Categories;
+
+/// Choices of an analysis.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Which kind of step to account for; `None`: decode if there is any, else the kind that takes
+    /// most time.
+    pub kind: Option<String>,
+    /// Which of the steps of that kind, by position on each rank: first included, last excluded.
+    pub steps: Option<std::ops::Range<u64>>,
+    /// Only this rank.
+    pub rank: Option<u32>,
+    /// Marks (annotations, NVTX ranges) that are steps; `None`: the known grammars.
+    pub step_pattern: Option<Regex>,
+    /// Rules that put kernels into categories.
+    pub categories: Categories,
+}

@@ -1,0 +1,1 @@
+//! Roofline (being built).
