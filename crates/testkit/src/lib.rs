@@ -1,1 +1,20 @@
-//! testkit
+//! Synthetic traces for tests: private to this workspace.
+//!
+//! - [`TraceDsl`] writes a trace as a timeline, in whole nanoseconds, so that a test's expected
+//!   numbers can be worked out in a comment.
+//! - [`write_torch_json`] writes a built trace as `torch.profiler` would, so that the same run can
+//!   be read through the importer.
+//! - [`decode_run`] makes plausible decode runs of several ranks from a seed, with the truth about
+//!   every step beside the traces.
+//!
+//! Test code may panic; everything here panics on misuse.
+#![allow(clippy::panic, reason = "a test that misuses the DSL must fail loudly")]
+
+mod dsl;
+mod generate;
+mod modifiers;
+mod torch_json;
+
+pub use dsl::{AllReduce, TraceDsl};
+pub use generate::{DecodeMode, StepTruth, SyntheticRun, decode_run};
+pub use torch_json::write_torch_json;
