@@ -5,7 +5,18 @@
 
 pub mod categories;
 mod config;
+mod gpu;
+mod kernels;
+mod ledger;
+mod links;
+mod ops;
+mod quality;
 pub mod results;
 pub mod roofline;
+mod run;
+mod stats;
+mod steps;
 
 pub use config::Config;
+pub use run::analyze;
+pub use stats::distribution;

@@ -33,6 +33,23 @@ pub enum RankSource {
     DeviceOrder,
 }
 
+impl RankSource {
+    /// The source in snake case, as reports name it.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::DistributedInfo => "distributed_info",
+            Self::ProcessPrefix => "process_prefix",
+            Self::FileName => "file_name",
+            Self::ProcessTitle => "process_title",
+            Self::ThreadName => "thread_name",
+            Self::RangeName => "range_name",
+            Self::Environment => "environment",
+            Self::DeviceOrder => "device_order",
+        }
+    }
+}
+
 /// The rank that a trace belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rank {

@@ -136,6 +136,12 @@ macro_rules! parts {
         }
 
         impl Trace {
+            /// Number of events in all tables.
+            #[must_use]
+            pub fn event_count(&self) -> usize {
+                0 $(+ self.$field.len())*
+            }
+
             fn shrink(&mut self) {
                 $(self.$field.shrink();)*
             }

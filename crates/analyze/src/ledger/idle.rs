@@ -1,0 +1,116 @@
+//! Why the GPU was idle: each gap split by cause.
+//!
+//! The gap `[g0, g1)` before a piece of work N that call A launched:
+//!
+//! ```text
+//!            g0                      g1
+//!   GPU  ####|                       |NNNN
+//!   A                [call]                    launched after g0: [g0, A) is the host's,
+//!            |--host-|--latency------|         [A, g1) launch latency, up to 20 us after A's end
+//!   A   [call]                                 launched before g0: dependency or queue,
+//!            |--dependency-----------|         but for 20 us after A's end: latency
+//! ```
+//!
+//! A gap between two nodes of one graph replay is a graph gap. Without a known call it is unknown.
+//! The host's part is split further by what the host did ([`host`](super::host)).
+
+use hashbrown::HashSet;
+use steptally_trace_model::interval::Interval;
+use steptally_trace_model::{Nanos, ThreadId};
+
+use super::LaneWindows;
+use super::accounts::AccountId;
+use super::sweep::Gap;
+use crate::links::ApiClass;
+
+/// An idle GPU starts work 2 to 10 us after its launch call returns; what takes longer than this
+/// waits for something else.
+const LAUNCH_LATENCY: Nanos = Nanos::from_ns(20_000);
+
+/// A stretch in which the GPU waited for the host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostTime {
+    pub(super) window: usize,
+    /// The thread that launches the next work.
+    pub(super) thread: ThreadId,
+    pub(super) interval: Interval,
+    /// Whether the next work is the first of the next step.
+    pub(super) at_boundary: bool,
+}
+
+pub(super) struct Causes<'a> {
+    windows: &'a LaneWindows<'a>,
+    host_time: Vec<HostTime>,
+    /// Correlation ids of launches whose first work has been seen, up to `seen_until`.
+    begun: HashSet<u64>,
+    seen_until: usize,
+    hint: usize,
+}
+
+impl<'a> Causes<'a> {
+    pub(super) fn new(windows: &'a LaneWindows<'a>) -> Self {
+        Self { windows, host_time: Vec::new(), begun: HashSet::new(), seen_until: 0, hint: 0 }
+    }
+
+    /// Splits a gap; gaps come in order of time. The host's part is kept for later.
+    pub(super) fn split(&mut self, gap: &Gap, mut add: impl FnMut(AccountId, i64)) {
+        let length = gap.interval.length().as_ns();
+        let Some(next) = gap.next else { return add(AccountId::UNKNOWN, length) };
+        if self.continues_launch(next) {
+            return add(AccountId::GRAPH_GAP, length);
+        }
+        let trace = self.windows.lane.trace;
+        let correlation = self.windows.lane.ops[next].correlation(trace);
+        let Some(call) = self.windows.api.call_near(correlation, &mut self.hint) else {
+            return add(AccountId::UNKNOWN, length);
+        };
+        let call = call as usize;
+        let Interval { start, end } = gap.interval;
+        // A clock skew may put the call after the work it launched.
+        let called = trace.api_calls.start[call].clamp(start, end);
+        let ready = (trace.api_calls.end(call) + LAUNCH_LATENCY).clamp(called, end);
+        if called > start {
+            self.host_time.push(HostTime {
+                window: gap.window,
+                thread: trace.api_calls.thread[call],
+                interval: Interval { start, end: called },
+                at_boundary: gap.at_boundary,
+            });
+        }
+        add(AccountId::LAUNCH, (ready - called).as_ns());
+        add(AccountId::DEPENDENCY, (end - ready).as_ns());
+    }
+
+    pub(super) fn into_host_time(self) -> Vec<HostTime> {
+        self.host_time
+    }
+
+    /// Whether an earlier piece of work has the same launch as `next`: true for all nodes of a
+    /// graph but the first.
+    fn continues_launch(&mut self, next: usize) -> bool {
+        let lane = self.windows.lane;
+        let id = |op: usize| lane.ops[op].correlation(lane.trace).value();
+        for op in self.seen_until..next {
+            // Only launches of several nodes need remembering; their works mostly follow one another.
+            let repeats = op + 1 < lane.ops.len() && id(op) == id(op + 1);
+            if let Some(id) = id(op).filter(|_| repeats || self.is_graph_launch(op)) {
+                self.begun.insert(id);
+            }
+        }
+        self.seen_until = self.seen_until.max(next);
+        id(next).is_some_and(|id| self.begun.contains(&id))
+    }
+
+    fn is_graph_launch(&self, op: usize) -> bool {
+        let trace = self.windows.lane.trace;
+        let previous = op.checked_sub(1).map(|p| self.windows.lane.ops[p].correlation(trace));
+        let correlation = self.windows.lane.ops[op].correlation(trace);
+        if previous == Some(correlation) {
+            return false;
+        }
+        self.windows.api.call(correlation).is_some_and(|call| {
+            let name = trace.api_calls.name[call as usize];
+            self.windows.api.class(name) == ApiClass::GraphLaunch
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! What was measured on the real GPU, to be used instead of the figures of the data file.
+
+use serde::{Deserialize, Serialize};
+
+/// Measured limits; what is absent falls back to the data file. Unknown fields are ignored, so the
+/// result file of a benchmark may hold more.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default)]
+pub struct Measured {
+    /// The device's own name.
+    pub device: Option<String>,
+    /// Device memory bandwidth in bytes a second: read plus written bytes of a large copy, by its
+    /// time.
+    pub copy_bytes_per_s: Option<f64>,
+    /// Best BF16 matrix product rate in FLOP/s.
+    pub bf16_flops: Option<f64>,
+    /// Best FP8 matrix product rate in FLOP/s.
+    pub fp8_flops: Option<f64>,
+    /// Best FP4 matrix product rate in FLOP/s.
+    pub fp4_flops: Option<f64>,
+    /// All-reduce times by message size and number of ranks.
+    pub all_reduce: Vec<MeasuredAllReduce>,
+}
+
+/// One measured all-reduce.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct MeasuredAllReduce {
+    /// GPUs that took part.
+    pub ranks: u32,
+    /// Size of the reduced vector on one rank.
+    pub message_bytes: u64,
+    /// Median time.
+    pub time_ns: f64,
+}
+
+/// Why a file of measurements cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasuredError {
+    /// It is not JSON, or a field has another type.
+    #[error("measurements: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A figure is not a positive number.
+    #[error("measurements: `{field}` is {value}, not a positive number")]
+    NotPositive {
+        /// The field's name.
+        field: &'static str,
+        /// Its value.
+        value: f64,
+    },
+}
+
+impl Measured {
+    /// Reads measurements from JSON.
+    ///
+    /// # Errors
+    /// [`MeasuredError`] names the line or the field.
+    pub fn parse(json: &str) -> Result<Self, MeasuredError> {
+        let measured: Self = serde_json::from_str(json)?;
+        let single = [
+            ("copy_bytes_per_s", measured.copy_bytes_per_s),
+            ("bf16_flops", measured.bf16_flops),
+            ("fp8_flops", measured.fp8_flops),
+            ("fp4_flops", measured.fp4_flops),
+        ];
+        let times = measured.all_reduce.iter().map(|a| ("all_reduce.time_ns", Some(a.time_ns)));
+        for (field, value) in single.into_iter().chain(times) {
+            if let Some(value) = value.filter(|v| !(v.is_finite() && *v > 0.0)) {
+                return Err(MeasuredError::NotPositive { field, value });
+            }
+        }
+        Ok(measured)
+    }
+
+    /// Time of an all-reduce of `message_bytes` over `ranks`, in nanoseconds: linear between the
+    /// measured sizes, the smallest one's time below them, the largest one's bandwidth above.
+    /// `None` when nothing was measured over that number of ranks.
+    #[must_use]
+    pub fn all_reduce_ns(&self, ranks: u32, message_bytes: f64) -> Option<f64> {
+        let mut points: Vec<(f64, f64)> = self
+            .all_reduce
+            .iter()
+            .filter(|a| a.ranks == ranks)
+            .map(|a| (a.message_bytes as f64, a.time_ns))
+            .collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (&(first_bytes, first_ns), &(last_bytes, last_ns)) = (points.first()?, points.last()?);
+        if message_bytes <= first_bytes {
+            return Some(first_ns);
+        }
+        if message_bytes >= last_bytes {
+            return Some(last_ns * message_bytes / last_bytes);
+        }
+        let above = points.partition_point(|p| p.0 <= message_bytes);
+        let ((low, low_ns), (high, high_ns)) = (points[above - 1], points[above]);
+        Some(low_ns + (high_ns - low_ns) * (message_bytes - low) / (high - low))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_between_sizes_are_linear() {
+        let measured = Measured::parse(
+            r#"{"device": "X", "spread": 1, "all_reduce": [
+                {"ranks": 2, "message_bytes": 3000, "time_ns": 5000},
+                {"ranks": 2, "message_bytes": 1000, "time_ns": 4000},
+                {"ranks": 8, "message_bytes": 1000, "time_ns": 9000}]}"#,
+        )
+        .unwrap();
+        assert_eq!(measured.all_reduce_ns(2, 10.0), Some(4000.0));
+        assert_eq!(measured.all_reduce_ns(2, 1500.0), Some(4250.0));
+        assert_eq!(measured.all_reduce_ns(2, 6000.0), Some(10_000.0));
+        assert_eq!(measured.all_reduce_ns(4, 1500.0), None);
+    }
+
+    #[test]
+    fn bad_measurements_name_the_field() {
+        let error = Measured::parse(r#"{"bf16_flops": -1.0}"#).unwrap_err();
+        assert_eq!(error.to_string(), "measurements: `bf16_flops` is -1, not a positive number");
+        let error = Measured::parse("{").unwrap_err().to_string();
+        assert!(error.starts_with("measurements: EOF"), "{error}");
+    }
+}

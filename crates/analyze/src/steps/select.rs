@@ -1,0 +1,161 @@
+//! From detected steps to the ones that are accounted for: order, periods, cuts, selection.
+
+use std::collections::BTreeMap;
+
+use steptally_trace_model::interval::{Interval, merge_sorted};
+use steptally_trace_model::{Nanos, Timestamp};
+
+use super::{DetectedStep, Detection};
+use crate::Config;
+use crate::gpu::Lane;
+use crate::results::{RankSteps, Selected, Step, StepTable};
+use crate::stats::distribution;
+
+/// The steps of one lane with their periods.
+#[derive(Clone, Debug)]
+pub(crate) struct LaneSteps {
+    /// In order of their start; those without GPU work last.
+    pub(crate) steps: Vec<DetectedStep>,
+    /// The period of each; `None` when it has no successor, no GPU work, or began too early.
+    pub(crate) periods: Vec<Option<Interval>>,
+}
+
+/// The steps that ledger, kernels and ops are about.
+#[derive(Clone, Debug)]
+pub(crate) struct Selection {
+    pub(crate) kind: String,
+    /// Per lane the positions in its [`LaneSteps`].
+    pub(crate) lanes: Vec<Vec<usize>>,
+}
+
+impl LaneSteps {
+    fn new(mut steps: Vec<DetectedStep>) -> Self {
+        steps.sort_by_key(|step| (step.start.is_none(), step.start));
+        let start_after = |start: Timestamp| {
+            let next = steps.partition_point(|step| step.start.is_some_and(|s| s <= start));
+            steps.get(next).and_then(|step| step.start)
+        };
+        let periods = steps
+            .iter()
+            .map(|step| {
+                let start = step.start.filter(|_| !step.cut_at_start)?;
+                Some(Interval { start, end: start_after(start)? })
+            })
+            .collect();
+        Self { steps, periods }
+    }
+}
+
+/// Works out periods and selects the steps that `config` asks for.
+pub(crate) fn select(
+    detection: &Detection,
+    config: &Config,
+) -> (Vec<LaneSteps>, Option<Selection>) {
+    let lanes: Vec<LaneSteps> =
+        detection.lanes.iter().map(|steps| LaneSteps::new(steps.clone())).collect();
+    let kind = config.kind.clone().or_else(|| default_kind(&lanes));
+    let selection = kind.map(|kind| {
+        let of_kind = |lane: &LaneSteps| {
+            (0..lane.steps.len())
+                .filter(|&i| lane.periods[i].is_some() && lane.steps[i].kind.to_string() == kind)
+                .zip(0u64..)
+                .filter(|(_, n)| config.steps.as_ref().is_none_or(|range| range.contains(n)))
+                .map(|(step, _)| step)
+                .collect()
+        };
+        Selection { lanes: lanes.iter().map(of_kind).collect(), kind }
+    });
+    let selection = selection.filter(|s| s.lanes.iter().any(|steps| !steps.is_empty()));
+    (lanes, selection)
+}
+
+/// Decode if any decode step has a period, else the kind whose periods take most time.
+fn default_kind(lanes: &[LaneSteps]) -> Option<String> {
+    let mut time: BTreeMap<String, Nanos> = BTreeMap::new();
+    for lane in lanes {
+        for (step, period) in lane.steps.iter().zip(&lane.periods) {
+            if let Some(period) = period {
+                *time.entry(step.kind.to_string()).or_default() += period.length();
+            }
+        }
+    }
+    if time.contains_key("decode") {
+        return Some("decode".to_owned());
+    }
+    time.into_iter().max_by_key(|(_, time)| *time).map(|(kind, _)| kind)
+}
+
+/// The table of steps as it is reported.
+pub(crate) fn step_table(
+    detection: &Detection,
+    lanes: &[Lane<'_>],
+    lane_steps: &[LaneSteps],
+    selection: Option<&Selection>,
+) -> StepTable {
+    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    let mut steps = Vec::new();
+    let mut ranks = Vec::new();
+    for (index, (lane, found)) in lanes.iter().zip(lane_steps).enumerate() {
+        let chosen = selection.map_or(&[][..], |selection| &selection.lanes[index]);
+        let busy = busy_within(lane, &found.periods);
+        let first = steps.len();
+        for (position, step) in found.steps.iter().enumerate() {
+            *kinds.entry(step.kind.to_string()).or_default() += 1;
+            steps.push(Step {
+                rank: lane.rank(),
+                device: lane.device,
+                index: position as u64,
+                kind: step.kind.to_string(),
+                batch_size: step.batch_size,
+                start_ns: step.start.map(Timestamp::as_ns),
+                period_ns: found.periods[position].map(|period| period.length().as_ns()),
+                gpu_busy_ns: busy[position].map(Nanos::as_ns),
+                selected: chosen.binary_search(&position).is_ok(),
+            });
+        }
+        let own = || steps[first..].iter().filter(|step: &&Step| step.selected);
+        let period = distribution(own().filter_map(|step| step.period_ns));
+        let busy = distribution(own().filter_map(|step| step.gpu_busy_ns));
+        if let (Some(period_ns), Some(gpu_busy_ns)) = (period, busy) {
+            let (rank, device) = (lane.rank(), lane.device);
+            ranks.push(RankSteps { rank, device, period_ns, gpu_busy_ns });
+        }
+    }
+    let selected = || steps.iter().filter(|step| step.selected);
+    let batch_size = selected().next().and_then(|step| step.batch_size);
+    StepTable {
+        detected_by: detection.detected_by.to_owned(),
+        confidence: detection.confidence,
+        explanation: detection.explanation.clone(),
+        kinds,
+        selected: selection.map(|selection| Selected {
+            kind: selection.kind.clone(),
+            n: selected().count() as u64,
+            batch_size: batch_size.filter(|_| selected().all(|step| step.batch_size == batch_size)),
+        }),
+        cut_count: steps.iter().filter(|s| s.start_ns.is_some() && s.period_ns.is_none()).count()
+            as u64,
+        period_ns: distribution(selected().filter_map(|step| step.period_ns)),
+        gpu_busy_ns: distribution(selected().filter_map(|step| step.gpu_busy_ns)),
+        ranks,
+        steps,
+    }
+}
+
+/// The union of GPU work within each period. Periods are in order and do not overlap.
+fn busy_within(lane: &Lane<'_>, periods: &[Option<Interval>]) -> Vec<Option<Nanos>> {
+    let merged = merge_sorted(lane.ops.iter().map(|op| op.interval()));
+    let mut from = 0;
+    let busy = |period: Interval| {
+        while merged.get(from).is_some_and(|interval| interval.end <= period.start) {
+            from += 1;
+        }
+        merged[from..]
+            .iter()
+            .take_while(|interval| interval.start < period.end)
+            .map(|interval| interval.clip(period).length())
+            .sum()
+    };
+    let mut busy = busy;
+    periods.iter().map(|period| period.map(&mut busy)).collect()
+}
