@@ -1,1 +1,16 @@
-//! report
+//! Results of an analysis as text: a report for the terminal, and JSON with a versioned schema.
+//!
+//! The only place where a number becomes text. Nothing here measures or decides anything; what is
+//! shown comes from [`steptally_analyze::results`], or from the tables of a trace ([`Inspection`]).
+
+mod inspect;
+mod json;
+mod kernel_name;
+mod report;
+mod text;
+
+pub use inspect::{DeviceInspection, EventCounts, Inspection, TraceInspection, Version};
+pub use json::{json_schema, to_json};
+pub use kernel_name::short_kernel_name;
+pub use report::{Example, Input, InputFile, InputIssue, Report, SCHEMA_VERSION, Severity, Tool};
+pub use text::{TerminalStyle, inspection_text, terminal};

@@ -1,0 +1,178 @@
+//! The command line as typed.
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use regex::Regex;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  ok
+  1  a gate that was asked for failed
+  2  the arguments make no sense, by themselves or for this input
+  3  the input could not be read (or the output not written)
+  4  capturing failed
+  5  PARTIAL: there is output, but part of the input could not be read";
+
+const EXAMPLES: &str = "\
+Examples:
+  steptally analyze decode.trace.json.gz             where a decode step's time goes
+  steptally analyze traces/                          all ranks of a folder as one run
+  steptally analyze decode.trace.json.gz --format json | jq .steps.period_ns
+  steptally inspect unknown-file                     what is this file?";
+
+const ANALYZE_EXAMPLES: &str = "\
+Examples:
+  steptally analyze decode.trace.json.gz
+  steptally analyze traces/ --kind extend --rank 0
+  steptally analyze loop.json --step-pattern '^my_step' --steps 2..10
+  steptally analyze decode.trace.json.gz --format json -o report.json
+  steptally analyze --json-schema";
+
+/// Every nanosecond of an LLM decode step, accounted for.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Analyze(AnalyzeArgs),
+    Inspect(InspectArgs),
+}
+
+/// Tell where the time of a step went
+///
+/// Reads a torch.profiler trace (JSON; plain, gzip, zstd, zip or tar), an nsys SQLite export, or a
+/// folder with one file per rank, finds the steps, and puts every nanosecond of them into one account.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{ANALYZE_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub(crate) struct AnalyzeArgs {
+    /// A trace, or a folder with the traces of one run
+    #[arg(required_unless_present = "json_schema")]
+    pub(crate) path: Option<PathBuf>,
+
+    /// How to write the report
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+
+    /// Print the JSON Schema of the report, and nothing else
+    #[arg(long, conflicts_with = "path")]
+    pub(crate) json_schema: bool,
+
+    /// Kind of step to account for: decode, extend, mixed, verify, draft, idle, or a mark's own
+    /// name [default: decode, else the kind that takes most time]
+    #[arg(long, value_name = "KIND")]
+    pub(crate) kind: Option<String>,
+
+    /// Only steps A to B (B not included), counted from 0 among the steps of that kind on each rank
+    #[arg(long, value_name = "A..B", value_parser = parse_steps)]
+    pub(crate) steps: Option<Range<u64>>,
+
+    /// Only this rank
+    #[arg(long, value_name = "N")]
+    pub(crate) rank: Option<u32>,
+
+    /// How many kernels and operators to list in text
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) top: usize,
+
+    /// Kernel categories of your own (TOML), tried before the built-in ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rules: Option<PathBuf>,
+
+    /// Take ranges whose name matches this regular expression for the steps
+    #[arg(long, value_name = "REGEX", value_parser = parse_pattern)]
+    pub(crate) step_pattern: Option<Regex>,
+
+    #[command(flatten)]
+    pub(crate) reading: ReadingArgs,
+
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// Tell what a file is, without analysing it
+///
+/// Format, versions, ranks, devices, number of events by kind, recorded window, and every defect that was
+/// found while reading.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct InspectArgs {
+    /// A trace, or a folder with the traces of one run
+    pub(crate) path: PathBuf,
+
+    /// How to write it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+
+    #[command(flatten)]
+    pub(crate) reading: ReadingArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReadingArgs {
+    /// How many threads read [default: as many as the machine has]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+}
+
+/// How to write results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+fn parse_steps(text: &str) -> Result<Range<u64>, String> {
+    let wanted = "expected A..B with A < B, such as 2..10 (steps 2 to 9), 5.. or ..5";
+    let (first, last) = text.split_once("..").ok_or(wanted)?;
+    let number = |part: &str, default| match part.trim() {
+        "" => Ok(default),
+        digits => digits.parse::<u64>().map_err(|_| wanted),
+    };
+    let range = number(first, 0)?..number(last, u64::MAX)?;
+    if range.is_empty() {
+        Err(wanted.to_owned())
+    } else {
+        Ok(range)
+    }
+}
+
+fn parse_pattern(text: &str) -> Result<Regex, String> {
+    Regex::new(text).map_err(|error| {
+        format!(
+            "{error}\nallowed: Rust regular expressions (no look-around, no back-references), \
+             searched anywhere in the name"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn step_ranges() {
+        assert_eq!(parse_steps("2..10"), Ok(2..10));
+        assert_eq!(parse_steps("5.."), Ok(5..u64::MAX));
+        assert_eq!(parse_steps("..5"), Ok(0..5));
+        for wrong in ["", "3", "3..3", "5..2", "a..b", "-1..2", "1...2"] {
+            let error = parse_steps(wrong).unwrap_err();
+            assert!(error.contains("expected A..B"), "{wrong}: {error}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `steptally analyze`: where did the time of a step go?
+
+use std::path::Path;
+
+use steptally_analyze::categories::Categories;
+use steptally_analyze::results::StepTable;
+use steptally_analyze::{Config, analyze};
+use steptally_import::Import;
+use steptally_report::{Report, json_schema, terminal, to_json};
+
+use crate::args::{AnalyzeArgs, Format};
+use crate::failure::{Code, Failure, list};
+use crate::{input, output};
+
+pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
+    let to_file = args.output.as_deref();
+    let Some(path) = args.path.as_deref().filter(|_| !args.json_schema) else {
+        output::write(&json_schema(), to_file)?;
+        return Ok(Code::Ok);
+    };
+    let config = Config {
+        kind: args.kind,
+        steps: args.steps,
+        rank: args.rank,
+        step_pattern: args.step_pattern,
+        categories: categories(args.rules.as_deref())?,
+    };
+    let import = input::read(path, &args.reading)?;
+    check_rank(&import, config.rank)?;
+    let analysis = analyze(&import.traces, &config);
+    check_selection(&analysis.steps, &config)?;
+
+    let report = Report::new(output::tool(), input::summary(&import), analysis);
+    let text = match args.format {
+        Format::Json => to_json(&report),
+        Format::Text => terminal(&report, &output::style(to_file.is_some(), args.top)),
+    };
+    output::write(&text, to_file)?;
+    Ok(if report.partial {
+        Code::Partial
+    } else {
+        Code::Ok
+    })
+}
+
+fn categories(rules: Option<&Path>) -> Result<Categories, Failure> {
+    let Some(path) = rules else {
+        return Ok(Categories::builtin());
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::input(format!("cannot read the rules {}: {error}", path.display()))
+    })?;
+    Categories::with_user_rules(&text).map_err(|error| {
+        Failure::input(format!("{}: {error}", path.display())).hint(
+            "a rule is a [[rule]] with category = \"...\", pattern = '...' and examples = ['...']",
+        )
+    })
+}
+
+fn check_rank(import: &Import, rank: Option<u32>) -> Result<(), Failure> {
+    let Some(rank) = rank else { return Ok(()) };
+    let present: Vec<u32> = import
+        .traces
+        .iter()
+        .filter_map(|trace| trace.rank())
+        .collect();
+    if present.contains(&rank) {
+        return Ok(());
+    }
+    let hint = if present.is_empty() {
+        "nothing in the input says which rank it is: leave --rank out".to_owned()
+    } else {
+        format!("ranks present: {}", list(present))
+    };
+    Err(Failure::usage(format!("there is no rank {rank}")).hint(hint))
+}
+
+/// Whether `--kind` and `--steps` selected anything.
+fn check_selection(steps: &StepTable, config: &Config) -> Result<(), Failure> {
+    if let Some(kind) = &config.kind
+        && !steps.kinds.contains_key(kind)
+    {
+        let present = steps.kinds.iter().map(|(kind, n)| format!("{kind} ({n})"));
+        let hint = if steps.kinds.is_empty() {
+            "no steps were found: leave --kind out, or say what they are with --step-pattern"
+                .to_owned()
+        } else {
+            format!("kinds present: {}", list(present))
+        };
+        return Err(Failure::usage(format!("there is no step of kind {kind:?}")).hint(hint));
+    }
+    let selected = steps.selected.as_ref().map_or(0, |selected| selected.n);
+    if let Some(range) = &config.steps
+        && selected == 0
+    {
+        let present = steps.kinds.iter().map(|(kind, n)| format!("{n} {kind}"));
+        let end = if range.end == u64::MAX {
+            String::new()
+        } else {
+            range.end.to_string()
+        };
+        return Err(
+            Failure::usage(format!("no complete step in {}..{end}", range.start)).hint(format!(
+                "steps found over all ranks, cut ones included: {}",
+                list(present)
+            )),
+        );
+    }
+    Ok(())
+}

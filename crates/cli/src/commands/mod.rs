@@ -1,0 +1,15 @@
+//! The subcommands, one file each.
+
+mod analyze;
+mod inspect;
+
+use crate::args::Command;
+use crate::failure::{Code, Failure};
+
+/// Runs a subcommand to its exit code.
+pub(crate) fn run(command: Command) -> Result<Code, Failure> {
+    match command {
+        Command::Analyze(args) => analyze::run(args),
+        Command::Inspect(args) => inspect::run(&args),
+    }
+}

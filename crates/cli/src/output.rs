@@ -1,0 +1,67 @@
+//! Where results go, and how they look there.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::Path;
+
+use steptally_report::{TerminalStyle, Tool};
+
+use crate::failure::Failure;
+
+/// Columns when nothing says how many there are.
+const DEFAULT_WIDTH: usize = 120;
+
+/// The name and version that reports carry.
+pub(crate) fn tool() -> Tool {
+    Tool {
+        name: "steptally".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+/// How text should look on standard output, or in a file.
+pub(crate) fn style(to_file: bool, top: usize) -> TerminalStyle {
+    let terminal = !to_file && std::io::stdout().is_terminal();
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    TerminalStyle {
+        width: width(terminal),
+        color: terminal && !set("NO_COLOR") && !dumb,
+        bars: terminal,
+        top,
+    }
+}
+
+/// `COLUMNS` if set, else the terminal's, else a default.
+fn width(terminal: bool) -> usize {
+    let columns = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let measured = || {
+        let size = terminal.then(terminal_size::terminal_size).flatten();
+        size.map(|(width, _)| usize::from(width.0))
+    };
+    columns
+        .filter(|&columns| columns > 0)
+        .or_else(measured)
+        .unwrap_or(DEFAULT_WIDTH)
+}
+
+/// Writes a result to a file, or to standard output. A reader that went away is no error.
+pub(crate) fn write(text: &str, file: Option<&Path>) -> Result<(), Failure> {
+    if let Some(path) = file {
+        return std::fs::write(path, text).map_err(|error| {
+            Failure::input(format!("cannot write {}: {error}", path.display()))
+                .hint("give -o a file in a folder that exists and that you may write to")
+        });
+    }
+    let mut stdout = std::io::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::input(format!(
+            "cannot write to standard output: {error}"
+        ))),
+        _ => Ok(()),
+    }
+}
