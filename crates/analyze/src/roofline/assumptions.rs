@@ -19,10 +19,12 @@ pub(crate) fn assumptions(
     list.push(weights(model, deployment));
     list.push(match deployment.sharding {
         Sharding::Ideal => "every matrix is split evenly over all ranks".to_owned(),
-        Sharding::Served => "replicated on every rank: the low-rank projections of latent attention, \
+        Sharding::Served => {
+            "replicated on every rank: the low-rank projections of latent attention, \
                              the indexer, the router, and key/value heads where there are fewer of \
                              them than ranks; all else is split evenly"
-            .to_owned(),
+                .to_owned()
+        }
     });
     let kv = step::kv_format(model, deployment);
     list.push(format!(
@@ -30,7 +32,11 @@ pub(crate) fn assumptions(
         deployment.batch, deployment.context, kv.name
     ));
     if !deployment.exclude.is_empty() {
-        let names: Vec<&str> = deployment.exclude.iter().map(|part| part_name(*part)).collect();
+        let names: Vec<&str> = deployment
+            .exclude
+            .iter()
+            .map(|part| part_name(*part))
+            .collect();
         list.push(format!("left out: {}", names.join(", ")));
     }
     experts(bound, &mut list);
@@ -77,7 +83,10 @@ fn memory(gpu: &Gpu, measured: &Measured, bound: &Roofline) -> String {
     let source = if deployment.memory_bytes_per_s.is_some() {
         "as stated by the user".to_owned()
     } else if measured.copy_bytes_per_s.is_some() {
-        format!("measured copy on {}", measured.device.as_deref().unwrap_or(&gpu.name))
+        format!(
+            "measured copy on {}",
+            measured.device.as_deref().unwrap_or(&gpu.name)
+        )
     } else {
         cited(&gpu.memory_gb_s)
     };
@@ -85,11 +94,17 @@ fn memory(gpu: &Gpu, measured: &Measured, bound: &Roofline) -> String {
         1.0 => "all of it reachable".to_owned(),
         ratio => format!("{:.1} % of it reachable", ratio * 100.0),
     };
-    format!("memory bandwidth {:.0} GB/s ({source}), {ratio}", bound.memory_bytes_per_s / 1e9)
+    format!(
+        "memory bandwidth {:.0} GB/s ({source}), {ratio}",
+        bound.memory_bytes_per_s / 1e9
+    )
 }
 
 fn cited(figure: &Figure) -> String {
-    let also = figure.also.iter().map(|other| format!("; {}: {}", other.value, other.source));
+    let also = figure
+        .also
+        .iter()
+        .map(|other| format!("; {}: {}", other.value, other.source));
     format!("{}{}", figure.source, also.collect::<String>())
 }
 
@@ -128,7 +143,10 @@ fn collectives(gpu: &Gpu, measured: &Measured, bound: &Roofline, list: &mut Vec<
         let message = collective.message_bytes;
         let source = if bound.deployment.all_reduce_ns.is_some() {
             "as stated by the user".to_owned()
-        } else if measured.all_reduce_ns(collective.ranks, message as f64).is_some() {
+        } else if measured
+            .all_reduce_ns(collective.ranks, message as f64)
+            .is_some()
+        {
             "measured all-reduce of that size".to_owned()
         } else {
             cited(&gpu.all_reduce_us)
@@ -150,7 +168,10 @@ fn peaks(
     deployment: &Deployment,
     list: &mut Vec<String>,
 ) {
-    let formats = model.weights().into_iter().map(|w| step::format_of(model, deployment, &w).compute);
+    let formats = model
+        .weights()
+        .into_iter()
+        .map(|w| step::format_of(model, deployment, &w).compute);
     let mut used: Vec<ComputeType> = formats.collect();
     used.sort_unstable();
     used.dedup();
