@@ -17,15 +17,17 @@ pub(crate) fn assumptions(
     let deployment = &bound.deployment;
     let mut list = vec![memory(gpu, measured, bound)];
     list.push(weights(model, deployment));
-    list.push(match deployment.sharding {
-        Sharding::Ideal => "every matrix is split evenly over all ranks".to_owned(),
-        Sharding::Served => {
-            "replicated on every rank: the low-rank projections of latent attention, \
-                             the indexer, the router, and key/value heads where there are fewer of \
-                             them than ranks; all else is split evenly"
-                .to_owned()
-        }
-    });
+    if deployment.tp > 1 {
+        let how = match deployment.sharding {
+            Sharding::Ideal => "every matrix is split evenly over all ranks",
+            Sharding::Served => {
+                "replicated on every rank: the low-rank projections of latent attention, the \
+                 indexer, the router, and key/value heads where there are fewer of them than ranks; \
+                 all else is split evenly"
+            }
+        };
+        list.push(how.to_owned());
+    }
     let kv = step::kv_format(model, deployment);
     list.push(format!(
         "each of {} requests has {} tokens in a KV cache of {}",
