@@ -7,13 +7,18 @@
 
 mod container;
 mod error;
+mod file_name;
 pub mod nsys;
+mod nsys_report;
 mod options;
 mod path;
 mod rank;
+mod run;
 pub mod torch;
 
-pub use error::ImportError;
+pub use container::Foreign;
+pub use error::{FileError, ImportError};
+pub use nsys_report::ExportError;
 pub use options::{ImportOptions, NoProgress, Progress};
 pub use path::import_path;
 
