@@ -1,6 +1,8 @@
 //! Kernel categories: ordered rules from `data/kernels.toml` and from the user, applied once per
 //! distinct name.
 
+use std::sync::OnceLock;
+
 use regex::RegexSet;
 use serde::Deserialize;
 use steptally_trace_model::{CopyKind, Strings};
@@ -83,14 +85,18 @@ impl Default for Categories {
 
 impl Categories {
     /// The built-in rules.
-    ///
-    /// # Panics
-    /// Never: the built-in file is checked by the tests.
     #[must_use]
     pub fn builtin() -> Self {
-        let rules = parse_rules(include_str!("../data/kernels.toml")).unwrap_or_default();
-        Self::from_rules(rules)
-            .unwrap_or_else(|_| Self { rules: Vec::new(), patterns: RegexSet::empty() })
+        static BUILTIN: OnceLock<Categories> = OnceLock::new();
+        let load = || {
+            let rules = parse_rules(include_str!("../data/kernels.toml")).unwrap_or_default();
+            // The tests check that the built-in file can be used.
+            Self::from_rules(rules).unwrap_or_else(|_| Self {
+                rules: Vec::new(),
+                patterns: RegexSet::empty(),
+            })
+        };
+        BUILTIN.get_or_init(load).clone()
     }
 
     /// The rules of a user's file, then the built-in ones.
@@ -128,7 +134,13 @@ impl Categories {
             }
             regex::Regex::new(&rule.pattern).map_err(|error| RuleError::Pattern {
                 category: rule.category.clone(),
-                reason: error.to_string().lines().last().unwrap_or_default().trim().to_owned(),
+                reason: error
+                    .to_string()
+                    .lines()
+                    .last()
+                    .unwrap_or_default()
+                    .trim()
+                    .to_owned(),
             })?;
         }
         let patterns = RegexSet::new(rules.iter().map(|rule| &rule.pattern))
@@ -208,7 +220,11 @@ mod tests {
         let categories = Categories::builtin();
         assert!(categories.rules().len() > 50);
         for rule in categories.rules() {
-            assert!(!rule.examples.is_empty(), "{} has no example", rule.category);
+            assert!(
+                !rule.examples.is_empty(),
+                "{} has no example",
+                rule.category
+            );
             for example in &rule.examples {
                 assert_eq!(categories.of_kernel(example), rule.category, "{example}");
             }
@@ -217,7 +233,10 @@ mod tests {
 
     #[test]
     fn an_unknown_name_stays_uncategorised() {
-        assert_eq!(Categories::builtin().of_kernel("delayStreamKernel"), UNCATEGORISED);
+        assert_eq!(
+            Categories::builtin().of_kernel("delayStreamKernel"),
+            UNCATEGORISED
+        );
     }
 
     #[test]

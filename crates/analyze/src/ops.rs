@@ -29,7 +29,11 @@ pub(crate) fn summarise(lanes: &[LaneWindows<'_>], trees: &[&OpTree]) -> Vec<OpS
         let trace = windows.lane.trace;
         for ((name, inputs), of_lane) in lane_sums(windows, tree) {
             let inputs = trace.inputs[inputs];
-            let key = (trace.text(name), trace.text(inputs.dims), trace.text(inputs.types));
+            let key = (
+                trace.text(name),
+                trace.text(inputs.dims),
+                trace.text(inputs.types),
+            );
             let sums = by_key.entry(key).or_default();
             sums.calls += of_lane.calls;
             sums.host_total += of_lane.host_total;
@@ -62,10 +66,7 @@ pub(crate) fn summarise(lanes: &[LaneWindows<'_>], trees: &[&OpTree]) -> Vec<OpS
     rows
 }
 
-fn lane_sums(
-    windows: &LaneWindows<'_>,
-    tree: &OpTree,
-) -> HashMap<(StringId, InputsId), Sums> {
+fn lane_sums(windows: &LaneWindows<'_>, tree: &OpTree) -> HashMap<(StringId, InputsId), Sums> {
     let trace = windows.lane.trace;
     let ops = &trace.cpu_ops;
     let mut gpu_self = vec![0i64; ops.len()];
@@ -90,7 +91,9 @@ fn lane_sums(
     for row in 0..ops.len() {
         let start = ops.start[row];
         while host_windows.next_if(|window| window.end <= start).is_some() {}
-        let Some(window) = host_windows.peek() else { break };
+        let Some(window) = host_windows.peek() else {
+            break;
+        };
         if start < window.start {
             continue;
         }
@@ -112,17 +115,33 @@ fn host_windows(windows: &LaneWindows<'_>) -> Vec<Interval> {
             start: steptally_trace_model::Timestamp::MIN,
             end: steptally_trace_model::Timestamp::MAX,
         };
-        return if windows.windows.is_empty() { Vec::new() } else { vec![all] };
+        return if windows.windows.is_empty() {
+            Vec::new()
+        } else {
+            vec![all]
+        };
     };
     let mark = |position: usize| steps.steps.get(position)?.mark;
     let host_window = |window: &Interval| {
-        let position = steps.periods.iter().position(|period| period.as_ref() == Some(window))?;
+        let position = steps
+            .periods
+            .iter()
+            .position(|period| period.as_ref() == Some(window))?;
         let start = mark(position)?.interval.start;
-        let next = (position + 1..steps.steps.len()).find_map(mark)?.interval.start;
-        Some(Interval { start, end: next.max(start) })
+        let next = (position + 1..steps.steps.len())
+            .find_map(mark)?
+            .interval
+            .start;
+        Some(Interval {
+            start,
+            end: next.max(start),
+        })
     };
-    let mut host: Vec<Interval> =
-        windows.windows.iter().map(|window| host_window(window).unwrap_or(*window)).collect();
+    let mut host: Vec<Interval> = windows
+        .windows
+        .iter()
+        .map(|window| host_window(window).unwrap_or(*window))
+        .collect();
     host.sort_by_key(|window| window.start);
     host
 }

@@ -70,8 +70,16 @@ impl Issues {
                 issue.severity = issue.severity.max(severity);
             }
             None => {
-                let first = Example { byte_offset, text: text() };
-                self.0.push(Issue { code, severity, count, first });
+                let first = Example {
+                    byte_offset,
+                    text: text(),
+                };
+                self.0.push(Issue {
+                    code,
+                    severity,
+                    count,
+                    first,
+                });
             }
         }
     }
@@ -79,7 +87,12 @@ impl Issues {
     /// Adds the issues of a later part of the same file.
     pub fn append(&mut self, later: Self) {
         for issue in later.0 {
-            let Issue { code, severity, count, first } = issue;
+            let Issue {
+                code,
+                severity,
+                count,
+                first,
+            } = issue;
             self.note_many(code, severity, count, first.byte_offset, || first.text);
         }
     }
@@ -121,6 +134,12 @@ mod tests {
         issues.append(later);
         let issue = issues.find("bad_time").unwrap();
         assert_eq!((issue.count, issue.severity), (2, Severity::Error));
-        assert_eq!(issue.first, Example { byte_offset: Some(7), text: "ts: x".into() });
+        assert_eq!(
+            issue.first,
+            Example {
+                byte_offset: Some(7),
+                text: "ts: x".into()
+            }
+        );
     }
 }

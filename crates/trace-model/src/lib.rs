@@ -22,16 +22,14 @@ pub use ids::{
     CollectiveId, InputsId, LaunchConfigId, OptionalId, ProcessId, StreamId, StringId, ThreadId,
 };
 pub use issue::{Example, Issue, Issues, Severity};
-pub use meta::{
-    DeviceProperties, ProcessGroup, Rank, RankSource, TraceFormat, TraceMeta, Window,
-};
+pub use meta::{DeviceProperties, ProcessGroup, Rank, RankSource, TraceFormat, TraceMeta, Window};
 pub use pool::Pool;
 pub use strings::Strings;
 pub use tables::{
     ApiRow, ApiTable, CopyKind, CopyRow, CopyTable, CounterRow, CounterTable, CpuOpRow, CpuOpTable,
-    FlowPhase, FlowRow, FlowTable, FrameRow, FrameTable, GpuRangeRow, GpuRangeTable,
-    GraphNodeRow, GraphNodeTable, GraphTraceRow, GraphTraceTable, KernelRow, KernelTable,
-    OsCallRow, OsCallTable, OverheadRow, OverheadTable, RangeKind, RangeRow, RangeTable, SyncRow, SyncTable, TableKind,
+    FlowPhase, FlowRow, FlowTable, FrameRow, FrameTable, GpuRangeRow, GpuRangeTable, GraphNodeRow,
+    GraphNodeTable, GraphTraceRow, GraphTraceTable, KernelRow, KernelTable, OsCallRow, OsCallTable,
+    OverheadRow, OverheadTable, RangeKind, RangeRow, RangeTable, SyncRow, SyncTable, TableKind,
 };
 pub use time::{Nanos, Timestamp};
 pub use trace::{

@@ -81,7 +81,12 @@ pub(super) fn attribute<'a>(
                 };
                 let ns = within.length().as_ns();
                 amounts[time.window][account.index()] += ns;
-                let key = Key { account, kind: state.kind, name: state.name, within: state.within };
+                let key = Key {
+                    account,
+                    kind: state.kind,
+                    name: state.name,
+                    within: state.within,
+                };
                 *sums.entry(key).or_default() += ns;
             });
         }
@@ -93,7 +98,9 @@ pub(super) fn attribute<'a>(
         name: text(key.name),
         within: text(key.within),
     };
-    sums.into_iter().map(|(key, ns)| (activity(key), ns)).collect()
+    sums.into_iter()
+        .map(|(key, ns)| (activity(key), ns))
+        .collect()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -131,7 +138,11 @@ impl StepMarks {
     }
 
     fn is_between(&self, time: &HostTime, state: State) -> bool {
-        if self.threads.contains(&time.thread) { !state.in_step } else { time.at_boundary }
+        if self.threads.contains(&time.thread) {
+            !state.in_step
+        } else {
+            time.at_boundary
+        }
     }
 }
 
@@ -166,13 +177,15 @@ struct Timeline<'a> {
 }
 
 impl<'a> Timeline<'a> {
-    fn new(
-        trace: &'a Trace,
-        thread: ThreadId,
-        blocking: &'a [bool],
-        marks: &'a StepMarks,
-    ) -> Self {
-        Self { trace, thread, blocking, marks, next: [0; 5], open: Vec::new() }
+    fn new(trace: &'a Trace, thread: ThreadId, blocking: &'a [bool], marks: &'a StepMarks) -> Self {
+        Self {
+            trace,
+            thread,
+            blocking,
+            marks,
+            next: [0; 5],
+            open: Vec::new(),
+        }
     }
 
     /// Calls `visit` for each stretch of `interval` with what the thread was in. Intervals come in
@@ -188,7 +201,13 @@ impl<'a> Timeline<'a> {
                 .into_iter()
                 .flatten()
                 .fold(interval.end, Timestamp::min);
-            visit(Interval { start: at, end: until }, self.state());
+            visit(
+                Interval {
+                    start: at,
+                    end: until,
+                },
+                self.state(),
+            );
             at = until;
         }
     }
@@ -216,7 +235,10 @@ impl<'a> Timeline<'a> {
         let mut first: Option<(Timestamp, usize)> = None;
         for (table, (starts, threads)) in tables.into_iter().enumerate() {
             // The recorder's own work holds up every thread: its rows count for all.
-            while threads.get(self.next[table]).is_some_and(|thread| *thread != self.thread) {
+            while threads
+                .get(self.next[table])
+                .is_some_and(|thread| *thread != self.thread)
+            {
                 self.next[table] += 1;
             }
             if let Some(&start) = starts.get(self.next[table]) {
@@ -230,22 +252,46 @@ impl<'a> Timeline<'a> {
 
     fn event(&self, table: usize) -> Event {
         let (trace, row) = (self.trace, self.next[table]);
-        let plain = |end, kind, name| Event { end, kind, name, blocking: false, step_mark: false };
+        let plain = |end, kind, name| Event {
+            end,
+            kind,
+            name,
+            blocking: false,
+            step_mark: false,
+        };
         match table {
             0 => {
                 let (start, thread) = (trace.ranges.start[row], trace.ranges.thread[row]);
                 let end = trace.ranges.end(row);
                 let step_mark = self.marks.is_mark(start, thread);
-                Event { step_mark, ..plain(end, ActivityKind::Range, trace.ranges.name[row]) }
+                Event {
+                    step_mark,
+                    ..plain(end, ActivityKind::Range, trace.ranges.name[row])
+                }
             }
-            1 => plain(trace.frames.end(row), ActivityKind::Frame, trace.frames.name[row]),
-            2 => plain(trace.cpu_ops.end(row), ActivityKind::Op, trace.cpu_ops.name[row]),
+            1 => plain(
+                trace.frames.end(row),
+                ActivityKind::Frame,
+                trace.frames.name[row],
+            ),
+            2 => plain(
+                trace.cpu_ops.end(row),
+                ActivityKind::Op,
+                trace.cpu_ops.name[row],
+            ),
             3 => {
                 let (end, name) = (trace.api_calls.end(row), trace.api_calls.name[row]);
                 let blocking = self.blocking[row];
-                Event { blocking, ..plain(end, ActivityKind::Api, name) }
+                Event {
+                    blocking,
+                    ..plain(end, ActivityKind::Api, name)
+                }
             }
-            _ => plain(trace.overheads.end(row), ActivityKind::Profiler, trace.overheads.name[row]),
+            _ => plain(
+                trace.overheads.end(row),
+                ActivityKind::Profiler,
+                trace.overheads.name[row],
+            ),
         }
     }
 

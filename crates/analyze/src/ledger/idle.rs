@@ -49,13 +49,21 @@ pub(super) struct Causes<'a> {
 
 impl<'a> Causes<'a> {
     pub(super) fn new(windows: &'a LaneWindows<'a>) -> Self {
-        Self { windows, host_time: Vec::new(), begun: HashSet::new(), seen_until: 0, hint: 0 }
+        Self {
+            windows,
+            host_time: Vec::new(),
+            begun: HashSet::new(),
+            seen_until: 0,
+            hint: 0,
+        }
     }
 
     /// Splits a gap; gaps come in order of time. The host's part is kept for later.
     pub(super) fn split(&mut self, gap: &Gap, mut add: impl FnMut(AccountId, i64)) {
         let length = gap.interval.length().as_ns();
-        let Some(next) = gap.next else { return add(AccountId::UNKNOWN, length) };
+        let Some(next) = gap.next else {
+            return add(AccountId::UNKNOWN, length);
+        };
         if self.continues_launch(next) {
             return add(AccountId::GRAPH_GAP, length);
         }
@@ -103,7 +111,9 @@ impl<'a> Causes<'a> {
 
     fn is_graph_launch(&self, op: usize) -> bool {
         let trace = self.windows.lane.trace;
-        let previous = op.checked_sub(1).map(|p| self.windows.lane.ops[p].correlation(trace));
+        let previous = op
+            .checked_sub(1)
+            .map(|p| self.windows.lane.ops[p].correlation(trace));
         let correlation = self.windows.lane.ops[op].correlation(trace);
         if previous == Some(correlation) {
             return false;

@@ -50,16 +50,29 @@ pub(crate) fn windows<'a>(
         None if lanes.iter().any(|lane| !lane.ops.is_empty()) => LedgerScope::WholeWindow,
         None => LedgerScope::Empty,
     };
-    let windows = lanes.iter().zip(apis).enumerate().map(|(index, (lane, &api))| {
-        let windows = match selection {
-            Some(selection) => selection.lanes[index]
-                .iter()
-                .filter_map(|&step| lane_steps[index].periods[step])
-                .collect(),
-            None => lane.span().into_iter().filter(|span| !span.is_empty()).collect(),
-        };
-        LaneWindows { lane, api, steps: selection.map(|_| &lane_steps[index]), windows }
-    });
+    let windows = lanes
+        .iter()
+        .zip(apis)
+        .enumerate()
+        .map(|(index, (lane, &api))| {
+            let windows = match selection {
+                Some(selection) => selection.lanes[index]
+                    .iter()
+                    .filter_map(|&step| lane_steps[index].periods[step])
+                    .collect(),
+                None => lane
+                    .span()
+                    .into_iter()
+                    .filter(|span| !span.is_empty())
+                    .collect(),
+            };
+            LaneWindows {
+                lane,
+                api,
+                steps: selection.map(|_| &lane_steps[index]),
+                windows,
+            }
+        });
     (scope, windows.collect())
 }
 
@@ -79,13 +92,23 @@ pub(crate) fn account_time(
     categories: &Categories,
 ) -> Ledger {
     let accounts = Accounts::new(categories);
-    let ledgers: Vec<LaneLedger<'_>> =
-        lanes.iter().map(|lane| account_lane(lane, &accounts, categories)).collect();
+    let ledgers: Vec<LaneLedger<'_>> = lanes
+        .iter()
+        .map(|lane| account_lane(lane, &accounts, categories))
+        .collect();
     let windows: Vec<&Vec<i64>> = ledgers.iter().flat_map(|ledger| &ledger.amounts).collect();
     let n = windows.len();
-    let period_sum: i64 =
-        lanes.iter().flat_map(|lane| &lane.windows).map(|window| window.length().as_ns()).sum();
-    let total = |id: AccountId| windows.iter().map(|amounts| amounts[id.index()]).sum::<i64>();
+    let period_sum: i64 = lanes
+        .iter()
+        .flat_map(|lane| &lane.windows)
+        .map(|window| window.length().as_ns())
+        .sum();
+    let total = |id: AccountId| {
+        windows
+            .iter()
+            .map(|amounts| amounts[id.index()])
+            .sum::<i64>()
+    };
     let per_step = |total: i64| if n == 0 { 0.0 } else { total as f64 / n as f64 };
     let share = |part: i64, whole: i64| (whole != 0).then(|| part as f64 / whole as f64);
 
@@ -109,7 +132,11 @@ pub(crate) fn account_time(
     entries.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then(a.account.cmp(&b.account)));
 
     let sum_of = |keep: &dyn Fn(&Account) -> bool| {
-        entries.iter().filter(|account| keep(account)).map(|account| account.total_ns).sum::<i64>()
+        entries
+            .iter()
+            .filter(|account| keep(account))
+            .map(|account| account.total_ns)
+            .sum::<i64>()
     };
     let busy = sum_of(&|account| account.group != AccountGroup::Idle);
     let uncategorised = sum_of(&|account| account.account == UNCATEGORISED);
@@ -137,13 +164,20 @@ fn rank_range(ledgers: &[LaneLedger<'_>], id: AccountId) -> Option<(f64, f64)> {
         .iter()
         .filter(|ledger| !ledger.amounts.is_empty())
         .map(|ledger| {
-            let total: i64 = ledger.amounts.iter().map(|amounts| amounts[id.index()]).sum();
+            let total: i64 = ledger
+                .amounts
+                .iter()
+                .map(|amounts| amounts[id.index()])
+                .sum();
             total as f64 / ledger.amounts.len() as f64
         })
         .collect();
     (means.len() > 1).then(|| {
         let least = means.iter().copied().fold(f64::INFINITY, f64::min);
-        (least, means.iter().copied().fold(f64::NEG_INFINITY, f64::max))
+        (
+            least,
+            means.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        )
     })
 }
 
@@ -187,7 +221,9 @@ fn account_lane<'a>(
     let swept = sweep::sweep(windows, accounts, &names, &mut amounts);
     let mut causes = idle::Causes::new(windows);
     for gap in &swept.gaps {
-        causes.split(gap, |account, ns| amounts[gap.window][account.index()] += ns);
+        causes.split(gap, |account, ns| {
+            amounts[gap.window][account.index()] += ns
+        });
     }
     let activity = host::attribute(windows, causes.into_host_time(), &mut amounts);
     LaneLedger {

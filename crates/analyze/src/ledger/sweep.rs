@@ -55,8 +55,11 @@ pub(super) fn sweep(
 ) -> Swept {
     let ops = &windows.lane.ops;
     let classify = Classifier::new(windows, accounts, names);
-    let mut swept =
-        Swept { gaps: Vec::new(), hidden_communication: Nanos::ZERO, hidden_copy: Nanos::ZERO };
+    let mut swept = Swept {
+        gaps: Vec::new(),
+        hidden_communication: Nanos::ZERO,
+        hidden_copy: Nanos::ZERO,
+    };
     let mut active: Vec<Active> = Vec::new();
     let mut next = 0;
     for (window, &within) in windows.windows.iter().enumerate() {
@@ -69,7 +72,10 @@ pub(super) fn sweep(
             active.retain(|work| work.end > at);
             let next_start = ops.get(next).map_or(Timestamp::MAX, |op| op.start);
             let Some(first) = active.iter().min_by_key(|work| (work.class, work.start)) else {
-                let interval = Interval { start: at, end: within.end.min(next_start) };
+                let interval = Interval {
+                    start: at,
+                    end: within.end.min(next_start),
+                };
                 swept.gaps.push(Gap {
                     window,
                     interval,
@@ -134,7 +140,12 @@ impl<'a> Classifier<'a> {
             copy(CopyKind::Memset),
             copy(CopyKind::Unknown),
         ];
-        Self { windows, by_name, copies, opaque: accounts.find(OPAQUE_GRAPH) }
+        Self {
+            windows,
+            by_name,
+            copies,
+            opaque: accounts.find(OPAQUE_GRAPH),
+        }
     }
 
     fn active(&self, op: GpuOp) -> Active {
@@ -144,11 +155,20 @@ impl<'a> Classifier<'a> {
             GpuKind::Kernel => self.by_name[trace.kernels.name[row].index()],
             GpuKind::Copy => {
                 let kind = trace.copies.kind[row];
-                let class = if kind == CopyKind::Memset { Class::Fill } else { Class::Copy };
+                let class = if kind == CopyKind::Memset {
+                    Class::Fill
+                } else {
+                    Class::Copy
+                };
                 (class, self.copies[kind as usize])
             }
             GpuKind::OpaqueGraph => (Class::OpaqueGraph, self.opaque),
         };
-        Active { class, start: op.start, end: op.end, account }
+        Active {
+            class,
+            start: op.start,
+            end: op.end,
+            account,
+        }
     }
 }

@@ -20,6 +20,8 @@ use crate::stats;
 
 /// A group at the edge is stray when it is further away than this many spans of the rest.
 const STRAY_SPANS: i64 = 10;
+/// and further than this,
+const STRAY_GAP: Nanos = Nanos::from_ns(10_000_000);
 /// and when it has at most this share of the events (at least one event is allowed).
 const STRAY_SHARE: usize = 100;
 /// Overlaps up to this are ordinary: programmatic dependent launch, rounding to microseconds.
@@ -46,7 +48,11 @@ pub(crate) fn apply(lane: &mut Lane<'_>) {
 fn drop_timeless(ops: &mut Vec<GpuOp>) -> u64 {
     let zero = Timestamp::from_ns(0);
     let real = ops.last().is_some_and(|op| op.start >= NO_TIME_BEFORE);
-    let timeless = if real { ops.partition_point(|op| op.start <= zero) } else { 0 };
+    let timeless = if real {
+        ops.partition_point(|op| op.start <= zero)
+    } else {
+        0
+    };
     ops.drain(..timeless);
     timeless as u64
 }
@@ -80,13 +86,16 @@ fn stray_suffix(ops: &[GpuOp], allowed: usize) -> usize {
         .rev()
         .find(|&n| {
             let first_out = ops.len() - n;
-            is_far(ops[first_out].start - ops[first_out - 1].start, ops[first_out - 1].start - start)
+            is_far(
+                ops[first_out].start - ops[first_out - 1].start,
+                ops[first_out - 1].start - start,
+            )
         })
         .unwrap_or(0)
 }
 
 fn is_far(gap: Nanos, span_of_rest: Nanos) -> bool {
-    gap.as_ns() / STRAY_SPANS > span_of_rest.as_ns().max(1)
+    gap > STRAY_GAP && gap.as_ns() / STRAY_SPANS > span_of_rest.as_ns()
 }
 
 /// Cuts events that run far past the next start on their stream; returns how many and how much.
@@ -133,7 +142,14 @@ fn suspects(trace: &Trace, ops: &[GpuOp]) -> Vec<Suspect> {
             let overlap = ops[before].end - op.start;
             if overlap > ORDINARY_OVERLAP && !open.iter().any(|(_, s)| s.op == before) {
                 let next_start = ops[last].start;
-                open.push((stream, Suspect { op: before, next_start, successors: 2 }));
+                open.push((
+                    stream,
+                    Suspect {
+                        op: before,
+                        next_start,
+                        successors: 2,
+                    },
+                ));
             }
         }
         *recent = [recent[1], Some(index)];
@@ -151,5 +167,9 @@ fn median_of_name(trace: &Trace, op: GpuOp) -> Option<f64> {
         .filter(|(other, _)| **other == name)
         .map(|(_, duration)| duration.as_ns())
         .collect();
-    if durations.len() < 3 { None } else { stats::median(&mut durations) }
+    if durations.len() < 3 {
+        None
+    } else {
+        stats::median(&mut durations)
+    }
 }

@@ -12,11 +12,17 @@ const NO_LOAD_BUSY_RATIO: f64 = 0.001;
 
 /// The gravest reason why no verdict can be given.
 pub(super) fn refuse(inputs: &Inputs<'_>) -> Option<Refusal> {
-    gpu_not_traced(inputs).or_else(|| no_load(inputs)).or_else(|| empty_steps(inputs))
+    gpu_not_traced(inputs)
+        .or_else(|| no_load(inputs))
+        .or_else(|| empty_steps(inputs))
 }
 
 fn refusal(code: &str, reason: String, hint: &str) -> Option<Refusal> {
-    Some(Refusal { code: code.to_owned(), reason, hint: hint.to_owned() })
+    Some(Refusal {
+        code: code.to_owned(),
+        reason,
+        hint: hint.to_owned(),
+    })
 }
 
 fn gpu_not_traced(inputs: &Inputs<'_>) -> Option<Refusal> {
@@ -25,7 +31,12 @@ fn gpu_not_traced(inputs: &Inputs<'_>) -> Option<Refusal> {
     }
     let launches: usize = (inputs.traces.iter().zip(inputs.indexes))
         .map(|(trace, (api, _))| {
-            trace.api_calls.name.iter().filter(|name| api.class(**name).enqueues()).count()
+            trace
+                .api_calls
+                .name
+                .iter()
+                .filter(|name| api.class(**name).enqueues())
+                .count()
         })
         .sum();
     if launches > 0 {
@@ -38,9 +49,16 @@ fn gpu_not_traced(inputs: &Inputs<'_>) -> Option<Refusal> {
              LD_LIBRARY_PATH, WSL) and capture again with GPU activities on",
         );
     }
-    let marks: usize =
-        inputs.traces.iter().map(|trace| count_marks(trace, inputs.config)).sum();
-    let steps = if marks > 0 { format!(", though {marks} steps are marked") } else { String::new() };
+    let marks: usize = inputs
+        .traces
+        .iter()
+        .map(|trace| count_marks(trace, inputs.config))
+        .sum();
+    let steps = if marks > 0 {
+        format!(", though {marks} steps are marked")
+    } else {
+        String::new()
+    };
     refusal(
         "no_gpu_events",
         format!("no GPU kernels recorded: this is a trace of the host only{steps}"),
@@ -56,9 +74,18 @@ fn no_load(inputs: &Inputs<'_>) -> Option<Refusal> {
     let kernels: usize = inputs
         .lanes
         .iter()
-        .map(|lane| lane.ops.iter().filter(|op| op.kind == GpuKind::Kernel).count())
+        .map(|lane| {
+            lane.ops
+                .iter()
+                .filter(|op| op.kind == GpuKind::Kernel)
+                .count()
+        })
         .sum();
-    let window = inputs.traces.iter().filter_map(|trace| recorded_window_ns(trace)).max()?;
+    let window = inputs
+        .traces
+        .iter()
+        .filter_map(|trace| recorded_window_ns(trace))
+        .max()?;
     let busy: i64 = inputs
         .lanes
         .iter()
@@ -103,7 +130,11 @@ fn recorded_window_ns(trace: &steptally_trace_model::Trace) -> Option<i64> {
 
 fn empty_steps(inputs: &Inputs<'_>) -> Option<Refusal> {
     let steps = inputs.steps.steps.len();
-    let empty = inputs.steps.steps.iter().filter(|s| s.start_ns.is_none() && s.kind != "idle");
+    let empty = inputs
+        .steps
+        .steps
+        .iter()
+        .filter(|s| s.start_ns.is_none() && s.kind != "idle");
     let empty = empty.count();
     if steps == 0 || empty * 2 <= steps {
         return None;

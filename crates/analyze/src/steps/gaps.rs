@@ -33,7 +33,9 @@ pub(super) fn detect(lanes: &[Lane<'_>]) -> Option<Detection> {
 
 fn regular_starts(lane: &Lane<'_>) -> Vec<Timestamp> {
     let mut gaps: Vec<(i64, Timestamp)> = Vec::new();
-    let Some(first) = lane.ops.first() else { return Vec::new() };
+    let Some(first) = lane.ops.first() else {
+        return Vec::new();
+    };
     let mut reached = first.end;
     for op in &lane.ops[1..] {
         let gap = (op.start - reached).as_ns();
@@ -43,16 +45,31 @@ fn regular_starts(lane: &Lane<'_>) -> Vec<Timestamp> {
         reached = reached.max(op.end);
     }
     let mut lengths: Vec<i64> = gaps.iter().map(|(gap, _)| *gap).collect();
-    let Some(median) = stats::median(&mut lengths) else { return Vec::new() };
+    let Some(median) = stats::median(&mut lengths) else {
+        return Vec::new();
+    };
     let threshold = ((median * LONG_GAP) as i64).max(MIN_GAP_NS);
     let starts: Vec<Timestamp> = std::iter::once(first.start)
-        .chain(gaps.iter().filter(|(gap, _)| *gap >= threshold).map(|(_, start)| *start))
+        .chain(
+            gaps.iter()
+                .filter(|(gap, _)| *gap >= threshold)
+                .map(|(_, start)| *start),
+        )
         .collect();
-    let mut periods: Vec<i64> = starts.windows(2).map(|pair| (pair[1] - pair[0]).as_ns()).collect();
-    let Some(median) = stats::median(&mut periods) else { return Vec::new() };
+    let mut periods: Vec<i64> = starts
+        .windows(2)
+        .map(|pair| (pair[1] - pair[0]).as_ns())
+        .collect();
+    let Some(median) = stats::median(&mut periods) else {
+        return Vec::new();
+    };
     let regular = periods
         .iter()
         .filter(|&&period| (median / REGULAR..=median * REGULAR).contains(&(period as f64)))
         .count();
-    if starts.len() >= MIN_STEPS && regular * 10 >= periods.len() * 9 { starts } else { Vec::new() }
+    if starts.len() >= MIN_STEPS && regular * 10 >= periods.len() * 9 {
+        starts
+    } else {
+        Vec::new()
+    }
 }

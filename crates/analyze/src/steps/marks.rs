@@ -7,31 +7,31 @@ use steptally_trace_model::{RangeKind, Timestamp, Trace};
 
 use super::grammar::{self, Grammar, MarkText};
 use super::{DetectedStep, Detection, Mark};
+use crate::Config;
 use crate::gpu::Lane;
 use crate::links::ApiIndex;
 use crate::results::Confidence;
-use crate::Config;
 
-pub(super) fn detect(
-    lanes: &[Lane<'_>],
-    apis: &[&ApiIndex],
-    config: &Config,
-) -> Option<Detection> {
+pub(super) fn detect(lanes: &[Lane<'_>], apis: &[&ApiIndex], config: &Config) -> Option<Detection> {
     // Several grammars may mark the same steps, nested: the most telling one counts, in all lanes.
-    let marks: Vec<_> = lanes.iter().map(|lane| marks_by_grammar(lane.trace, config)).collect();
+    let marks: Vec<_> = lanes
+        .iter()
+        .map(|lane| marks_by_grammar(lane.trace, config))
+        .collect();
     let mut mapped: BTreeMap<Grammar, Vec<Vec<DetectedStep>>> = BTreeMap::new();
     for grammar in marks.iter().flat_map(BTreeMap::keys) {
         mapped.entry(*grammar).or_insert_with(|| {
             (lanes.iter().zip(apis).zip(&marks))
                 .map(|((lane, api), marks)| {
-                    marks.get(grammar).map_or(Vec::new(), |marks| map_to_gpu(lane, api, marks))
+                    marks
+                        .get(grammar)
+                        .map_or(Vec::new(), |marks| map_to_gpu(lane, api, marks))
                 })
                 .collect()
         });
     }
-    let has_work = |lanes: &Vec<Vec<DetectedStep>>| {
-        lanes.iter().flatten().any(|step| step.start.is_some())
-    };
+    let has_work =
+        |lanes: &Vec<Vec<DetectedStep>>| lanes.iter().flatten().any(|step| step.start.is_some());
     let (grammar, lanes) = mapped.into_iter().find(|(_, lanes)| has_work(lanes))?;
     let count: usize = lanes.iter().map(Vec::len).sum();
     Some(Detection {
@@ -47,7 +47,10 @@ pub(super) fn detect(
 
 /// Whether `trace` has any mark of a step at all, with GPU work or without.
 pub(crate) fn count_marks(trace: &Trace, config: &Config) -> usize {
-    marks_by_grammar(trace, config).values().next().map_or(0, Vec::len)
+    marks_by_grammar(trace, config)
+        .values()
+        .next()
+        .map_or(0, Vec::len)
 }
 
 fn marks_by_grammar(trace: &Trace, config: &Config) -> BTreeMap<Grammar, Vec<(Mark, MarkText)>> {
@@ -65,8 +68,14 @@ fn marks_by_grammar(trace: &Trace, config: &Config) -> BTreeMap<Grammar, Vec<(Ma
         });
         if let Some(text) = text {
             let interval = Interval::new(ranges.start[row], ranges.duration[row]);
-            let mark = Mark { thread: ranges.thread[row], interval };
-            marks.entry(text.grammar).or_default().push((mark, text.clone()));
+            let mark = Mark {
+                thread: ranges.thread[row],
+                interval,
+            };
+            marks
+                .entry(text.grammar)
+                .or_default()
+                .push((mark, text.clone()));
         }
     }
     for marks in marks.values_mut() {
@@ -89,11 +98,7 @@ fn drop_nested(marks: &mut Vec<(Mark, MarkText)>) {
 }
 
 /// Gives each mark the start of the first GPU work that was launched inside it.
-fn map_to_gpu(
-    lane: &Lane<'_>,
-    api: &ApiIndex,
-    marks: &[(Mark, MarkText)],
-) -> Vec<DetectedStep> {
+fn map_to_gpu(lane: &Lane<'_>, api: &ApiIndex, marks: &[(Mark, MarkText)]) -> Vec<DetectedStep> {
     let trace = lane.trace;
     let mut first_work: Vec<Option<Timestamp>> = vec![None; marks.len()];
     let (mut call_hint, mut mark_hint) = (0, 0);
@@ -132,7 +137,10 @@ fn map_to_gpu(
 }
 
 fn lane_is_one_of_several(lane: &Lane<'_>) -> bool {
-    lane.trace.streams.iter().any(|(_, stream)| stream.device != lane.device)
+    lane.trace
+        .streams
+        .iter()
+        .any(|(_, stream)| stream.device != lane.device)
 }
 
 fn mark_around(
@@ -151,7 +159,9 @@ fn mark_around(
     }
     let after = marks.partition_point(|(mark, _)| mark.interval.start <= at);
     // Marks of other threads may lie between.
-    let index = (after.saturating_sub(64)..after).rev().find(|&index| covers(index))?;
+    let index = (after.saturating_sub(64)..after)
+        .rev()
+        .find(|&index| covers(index))?;
     *hint = index;
     Some(index)
 }

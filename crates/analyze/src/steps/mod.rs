@@ -19,10 +19,10 @@ mod sequence;
 use steptally_trace_model::interval::Interval;
 use steptally_trace_model::{ThreadId, Timestamp};
 
+use crate::Config;
 use crate::gpu::Lane;
 use crate::links::ApiIndex;
 use crate::results::Confidence;
-use crate::Config;
 
 pub(crate) use grammar::StepKind;
 pub(crate) use marks::count_marks;

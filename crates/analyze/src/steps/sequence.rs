@@ -9,6 +9,9 @@
 //!   |<- step -->|<- step -->|
 //! ```
 //!
+//! With fewer steps than that the layers themselves are alike. They are told apart by what lies
+//! before the first anchor and after the last: parts of more steps, or kernels that no layer has.
+//!
 //! The boundary is put where the GPU is idle longest within the period, by the median.
 
 use hashbrown::HashMap;
@@ -31,7 +34,10 @@ const MIN_OCCURRENCES: usize = 3;
 
 pub(super) fn detect(lanes: &[Lane<'_>], apis: &[&ApiIndex]) -> Option<Detection> {
     let found: Vec<Option<Periodic>> = lanes.iter().map(Periodic::find).collect();
-    let best = found.iter().flatten().max_by(|a, b| a.alike.total_cmp(&b.alike))?;
+    let best = found
+        .iter()
+        .flatten()
+        .max_by(|a, b| a.alike.total_cmp(&b.alike))?;
     let launches = (lanes.iter().zip(apis).zip(&found))
         .filter_map(|((lane, api), periodic)| {
             let steps = periodic.as_ref()?.starts.len();
@@ -39,17 +45,28 @@ pub(super) fn detect(lanes: &[Lane<'_>], apis: &[&ApiIndex]) -> Option<Detection
         })
         .fold(0.0, f64::max);
     let one_graph_per_step = (0.8..=1.25).contains(&launches);
-    let confidence =
-        if best.alike >= REGULAR { Confidence::Medium } else { Confidence::Low };
+    let confidence = if best.alike >= REGULAR {
+        Confidence::Medium
+    } else {
+        Confidence::Low
+    };
     let explanation = format!(
         "no step marks; the sequence of kernels repeats every {} kernels ({:.0} % of the periods \
          alike{}), a step is taken to begin where the GPU waits longest",
         best.length,
         best.alike * 100.0,
-        if one_graph_per_step { ", one graph launch in each" } else { "" },
+        if one_graph_per_step {
+            ", one graph launch in each"
+        } else {
+            ""
+        },
     );
     Some(Detection {
-        detected_by: if one_graph_per_step { "graph_launches" } else { "kernel_sequence" },
+        detected_by: if one_graph_per_step {
+            "graph_launches"
+        } else {
+            "kernel_sequence"
+        },
         confidence,
         explanation,
         lanes: found
@@ -139,7 +156,32 @@ impl Anchor {
             .collect();
         candidates.sort_by_key(|at| (at.len(), at[0]));
         let hashes = SegmentHash::new(names);
-        candidates.into_iter().find_map(|at| Self::judge(at, names.len(), &hashes))
+        candidates
+            .into_iter()
+            .filter_map(|at| Self::judge(at, names.len(), &hashes))
+            .find(|anchor| !anchor.is_of_a_layer(names, &hashes))
+    }
+
+    /// Whether the edges hold mostly kernels that no segment has: then the segments are layers, the
+    /// edges prologue and epilogue.
+    fn is_of_a_layer(&self, names: &[StringId], hashes: &SegmentHash) -> bool {
+        let segment = self
+            .positions
+            .windows(2)
+            .find(|pair| self.is_modal(pair, hashes));
+        let Some(&[from, to]) = segment else {
+            return false;
+        };
+        let own = &names[from..to];
+        let (first, last) = (self.positions[0], self.positions[self.positions.len() - 1]);
+        let edges = || names[..first].iter().chain(&names[last..]);
+        let foreign = edges().filter(|name| !own.contains(name)).count();
+        let beyond_one_segment = edges().count().saturating_sub(self.length).max(1);
+        foreign >= 2 && foreign * 2 >= beyond_one_segment
+    }
+
+    fn is_modal(&self, pair: &[usize], hashes: &SegmentHash) -> bool {
+        pair[1] - pair[0] == self.length && hashes.of(pair[0], pair[1]) == self.modal
     }
 
     fn judge(positions: Vec<usize>, total: usize, hashes: &SegmentHash) -> Option<Self> {
@@ -152,8 +194,12 @@ impl Anchor {
             counts.iter().max_by_key(|(key, count)| (**count, **key))?;
         let alike = count as f64 / (positions.len() - 1) as f64;
         let coverage = ((count + 1) * length) as f64 / total as f64;
-        (count >= 2 && length >= 2 && alike >= ALIKE && coverage >= COVERAGE)
-            .then_some(Self { positions, modal, length, alike })
+        (count >= 2 && length >= 2 && alike >= ALIKE && coverage >= COVERAGE).then_some(Self {
+            positions,
+            modal,
+            length,
+            alike,
+        })
     }
 }
 
@@ -170,7 +216,11 @@ impl SegmentHash {
         let (mut prefix, mut power) = (vec![0u64], vec![1u64]);
         for (at, name) in names.iter().enumerate() {
             let symbol = (u64::from(name.0) + 1).wrapping_mul(0xff51_afd7_ed55_8ccd);
-            prefix.push(prefix[at].wrapping_mul(Self::BASE).wrapping_add(symbol ^ (symbol >> 29)));
+            prefix.push(
+                prefix[at]
+                    .wrapping_mul(Self::BASE)
+                    .wrapping_add(symbol ^ (symbol >> 29)),
+            );
             power.push(power[at].wrapping_mul(Self::BASE));
         }
         Self { prefix, power }
@@ -193,15 +243,20 @@ fn boundaries(
     let idle = idle_before(lane);
     // Idle before a kernel, copies since the kernel before it included.
     let wait = |kernel: usize| {
-        let from = if kernel == 0 { 0 } else { kernels[kernel - 1] + 1 };
-        (from..=kernels[kernel]).map(|op| idle[op]).max().unwrap_or(0)
+        let from = if kernel == 0 {
+            0
+        } else {
+            kernels[kernel - 1] + 1
+        };
+        (from..=kernels[kernel])
+            .map(|op| idle[op])
+            .max()
+            .unwrap_or(0)
     };
     let modal_at: Vec<usize> = anchor
         .positions
         .windows(2)
-        .filter(|pair| {
-            pair[1] - pair[0] == anchor.length && hashes.of(pair[0], pair[1]) == anchor.modal
-        })
+        .filter(|pair| anchor.is_modal(pair, &hashes))
         .map(|pair| pair[0])
         .collect();
     let sample = &modal_at[..modal_at.len().min(200)];
@@ -213,10 +268,16 @@ fn boundaries(
         .map(|offset| (median_wait(offset), offset))
         .max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))
         .map_or(0, |(_, offset)| offset);
-    let Some(&modal_start) = modal_at.first() else { return Vec::new() };
+    let Some(&modal_start) = modal_at.first() else {
+        return Vec::new();
+    };
     let first_name = names[modal_start + offset];
     let start_of = |kernel: usize| {
-        let from = if kernel == 0 { 0 } else { kernels[kernel - 1] + 1 };
+        let from = if kernel == 0 {
+            0
+        } else {
+            kernels[kernel - 1] + 1
+        };
         let op = (from..=kernels[kernel]).max_by_key(|&op| (idle[op], std::cmp::Reverse(op)));
         lane.ops[op.unwrap_or(kernels[kernel])].start
     };
@@ -228,10 +289,25 @@ fn boundaries(
         .into_iter()
         .collect();
     for (index, &at) in anchor.positions.iter().enumerate() {
-        let end = anchor.positions.get(index + 1).copied().unwrap_or(names.len());
+        let end = anchor
+            .positions
+            .get(index + 1)
+            .copied()
+            .unwrap_or(names.len());
         let regular = at + offset < end && names[at + offset] == first_name;
-        let irregular = || (at..end).filter(|&k| names[k] == first_name).max_by_key(|&k| wait(k));
-        starts.extend(if regular { Some(at + offset) } else { irregular() }.map(start_of));
+        let irregular = || {
+            (at..end)
+                .filter(|&k| names[k] == first_name)
+                .max_by_key(|&k| wait(k))
+        };
+        starts.extend(
+            if regular {
+                Some(at + offset)
+            } else {
+                irregular()
+            }
+            .map(start_of),
+        );
     }
     starts.dedup();
     starts

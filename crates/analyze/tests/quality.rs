@@ -1,0 +1,300 @@
+//! The quality gate, the checks, the grade, and the verdicts that are refused.
+
+mod support;
+
+use steptally_analyze::results::{Analysis, CheckStatus, Grade};
+use steptally_testkit::TraceDsl;
+use support::{accounts, run};
+
+#[track_caller]
+fn check(analysis: &Analysis, code: &str, status: CheckStatus, count: u64) {
+    let check = analysis
+        .quality
+        .checks
+        .iter()
+        .find(|check| check.code == code)
+        .unwrap();
+    assert_eq!(
+        (check.status, check.count),
+        (status, count),
+        "{code}: {}",
+        check.effect
+    );
+}
+
+/// `n` marked decode steps of 1000 ns with one 400 ns kernel each, from `base`.
+fn steps(n: i64, base: i64) -> TraceDsl {
+    let mut dsl = TraceDsl::rank(0);
+    for step in 0..n {
+        let at = base + step * 1000;
+        dsl = dsl
+            .range("step[DECODE bs=1]", at..at + 500)
+            .launch("cudaLaunchKernel", at + 10..at + 20, step as u64)
+            .kernel("nvjet_a", at + 100..at + 500)
+            .correlation(step as u64);
+    }
+    dsl
+}
+
+#[test]
+fn a_clean_trace_gets_an_a() {
+    let analysis = run(steps(20, 0).build());
+    assert_eq!(analysis.quality.grade, Grade::A);
+    assert!(analysis.quality.refused.is_none());
+    check(&analysis, "window_edges", CheckStatus::Note, 1);
+    check(&analysis, "profiler_dilation", CheckStatus::Note, 0);
+}
+
+#[test]
+fn launches_without_kernels_are_counted_and_lower_the_grade() {
+    // 100 launches, kernels only for the last 70 (30 %).
+    let mut dsl = TraceDsl::rank(0);
+    for id in 0..100i64 {
+        dsl = dsl.launch("cudaLaunchKernel", id * 100..id * 100 + 10, id as u64);
+        if id >= 30 {
+            dsl = dsl
+                .kernel("nvjet_a", id * 100 + 20..id * 100 + 60)
+                .correlation(id as u64);
+        }
+    }
+    let analysis = run(dsl.build());
+    check(
+        &analysis,
+        "launches_without_gpu_work",
+        CheckStatus::Warn,
+        30,
+    );
+    let found = &analysis
+        .quality
+        .checks
+        .iter()
+        .find(|c| c.code == "launches_without_gpu_work");
+    let found = found.unwrap();
+    assert_eq!(found.of, Some(100));
+    // Nine in ten of 30: the 27th lost launch starts at 2600 ns.
+    assert!(
+        found
+            .effect
+            .ends_with("nine in ten of them within 0.002 ms of the first call")
+    );
+    assert_eq!(analysis.quality.grade, Grade::E);
+}
+
+#[test]
+fn work_without_a_launch_still_counts_as_gpu_time() {
+    let analysis = run(steps(20, 0)
+        .kernel("rmsnorm", 600..700)
+        .correlation(77_777)
+        .build());
+    check(&analysis, "gpu_work_without_launch", CheckStatus::Note, 1);
+    assert_eq!(accounts(&analysis)["norm"], 100);
+}
+
+#[test]
+fn timeless_and_stray_events_are_left_out_of_all_but_devices() {
+    let base = 1_600_000_000_000_000_000;
+    let trace = steps(200, base)
+        .kernel("nvjet_a", 0..0)
+        .kernel(
+            "nvjet_a",
+            base + 3_600_000_000_000..base + 3_600_000_000_100,
+        )
+        .build();
+    let analysis = run(trace);
+    check(&analysis, "timeless_events", CheckStatus::Warn, 1);
+    check(&analysis, "stray_events", CheckStatus::Warn, 1);
+    assert_eq!(analysis.devices[0].kernel_count, 202);
+    assert_eq!(analysis.devices[0].gpu_span_ns, base + 3_600_000_000_100);
+    assert_eq!(analysis.devices[0].left_out.stray_count, 1);
+    // 199 periods of 1000 ns, unharmed.
+    assert_eq!(analysis.ledger.sum_ns, 199_000);
+    // 1 of 202 events: at most 1 %.
+    assert_eq!(analysis.quality.grade, Grade::B);
+}
+
+#[test]
+fn a_stray_kernel_before_the_window_does_not_make_it_idle() {
+    // One kernel 463 ms before 500 kernels that take 10 ms: the whole-window ledger is of the 10 ms.
+    let mut dsl = TraceDsl::rank(0).kernel("fill", 0..1000);
+    for n in 0..500i64 {
+        let at = 463_000_000 + n * 20_000;
+        dsl = dsl.kernel(&format!("kernel_{n}"), at..at + 19_000);
+    }
+    let analysis = run(dsl.build());
+    assert_eq!(analysis.ledger.period_sum_ns, 499 * 20_000 + 19_000);
+}
+
+#[test]
+fn an_impossible_duration_is_cut_at_the_next_start() {
+    // 1000 kernels of 50 us every 60 us; number 500 claims two seconds.
+    let mut dsl = TraceDsl::rank(0);
+    for n in 0..1000i64 {
+        let length = if n == 500 { 2_000_000_000 } else { 50_000 };
+        dsl = dsl.kernel("elementwise_kernel", n * 60_000..n * 60_000 + length);
+    }
+    let analysis = run(dsl.build());
+    check(&analysis, "impossible_durations", CheckStatus::Warn, 1);
+    let left_out = analysis.devices[0].left_out;
+    assert_eq!(
+        (left_out.clipped_count, left_out.clipped_ns),
+        (1, 2_000_000_000 - 60_000)
+    );
+    // Raw: as recorded. Later numbers: 999 x 50 us + 60 us.
+    assert_eq!(
+        analysis.devices[0].kernel_sum_ns,
+        999 * 50_000 + 2_000_000_000
+    );
+    assert_eq!(analysis.kernels[0].total_ns, 999 * 50_000 + 60_000);
+}
+
+#[test]
+fn overlaps_of_dependent_launches_are_no_damage() {
+    // Each kernel overlaps the next by 2 us on one stream.
+    let mut dsl = TraceDsl::rank(0);
+    for n in 0..100i64 {
+        dsl = dsl.kernel("nvjet_a", n * 8_000..n * 8_000 + 10_000);
+    }
+    let analysis = run(dsl.build());
+    check(&analysis, "impossible_durations", CheckStatus::Pass, 0);
+    assert_eq!(analysis.devices[0].kernel_sum_ns, 1_000_000);
+    assert_eq!(analysis.devices[0].kernel_busy_ns, 99 * 8_000 + 10_000);
+}
+
+#[test]
+fn a_kernel_before_its_launch_is_a_clock_skew_not_an_error() {
+    let trace = steps(10, 0)
+        .launch("cudaLaunchKernel", 100_000..105_000, 500)
+        .kernel("nvjet_a", 99_200..99_900)
+        .correlation(500)
+        .build();
+    let analysis = run(trace);
+    check(&analysis, "clock_skew", CheckStatus::Note, 1);
+}
+
+#[test]
+fn a_gpu_that_was_not_traced_gets_no_verdict() {
+    let trace = TraceDsl::rank(0)
+        .gpu("NVIDIA H200")
+        .range("step[DECODE bs=1]", 0..100)
+        .op("aten::mm", 5..50, "")
+        .launch("cudaLaunchKernel", 10..20, 1)
+        .build();
+    let analysis = run(trace);
+    let refused = analysis.quality.refused.unwrap();
+    assert_eq!(refused.code, "gpu_not_traced");
+    assert_eq!(
+        refused.reason,
+        "GPU not traced: 1 calls launched GPU work, but no GPU event was recorded"
+    );
+    assert_eq!(analysis.quality.grade, Grade::F);
+    assert!(analysis.devices.is_empty());
+}
+
+#[test]
+fn a_trace_of_the_host_only_says_so() {
+    let analysis = run(TraceDsl::new().op("aten::mul", 0..10, "").build());
+    let refused = analysis.quality.refused.unwrap();
+    assert_eq!(refused.code, "no_gpu_events");
+    assert_eq!(
+        refused.reason,
+        "no GPU kernels recorded: this is a trace of the host only"
+    );
+}
+
+#[test]
+fn an_idle_server_is_no_load() {
+    let mut dsl = TraceDsl::rank(0).window(0..5_000_000_000);
+    for n in 0..3i64 {
+        dsl = dsl.launch_kernel(
+            "nvjet_a",
+            n * 1_000_000_000..n * 1_000_000_000 + 10,
+            n * 1_000_000_000 + 50..n * 1_000_000_000 + 90,
+        );
+    }
+    let refused = run(dsl.build()).quality.refused.unwrap();
+    assert_eq!(refused.code, "no_load");
+    assert_eq!(
+        refused.reason,
+        "no load during the capture: 3 kernels in 5000 ms"
+    );
+}
+
+#[test]
+fn steps_without_gpu_events_get_no_verdict() {
+    // 32 marks, kernels only in 2.
+    let mut dsl = TraceDsl::rank(0);
+    for step in 0..32i64 {
+        dsl = dsl.range("step[DECODE bs=1]", step * 1000..step * 1000 + 500);
+    }
+    for step in 0..2u64 {
+        let at = step as i64 * 1000;
+        dsl = dsl
+            .launch("cudaLaunchKernel", at + 10..at + 20, step)
+            .kernel("nvjet_a", at + 100..at + 500)
+            .correlation(step);
+    }
+    let analysis = run(dsl.build());
+    let refused = analysis.quality.refused.as_ref().unwrap();
+    assert_eq!(refused.code, "steps_without_gpu_events");
+    assert_eq!(
+        refused.reason,
+        "30 of 32 steps have no GPU event: the GPU side was recorded in part"
+    );
+    check(&analysis, "steps_without_gpu_work", CheckStatus::Warn, 30);
+}
+
+#[test]
+fn mixed_batch_sizes_and_opaque_graphs_are_noted() {
+    let trace = steps(4, 0)
+        .range("step[DECODE bs=8]", 4000..4500)
+        .launch("cudaLaunchKernel", 4010..4020, 80)
+        .kernel("nvjet_a", 4100..4500)
+        .correlation(80)
+        .range("step[DECODE bs=8]", 5000..5500)
+        .launch("cudaLaunchKernel", 5010..5020, 81)
+        .kernel("nvjet_a", 5100..5500)
+        .correlation(81)
+        .graph_trace(600..900)
+        .build();
+    let analysis = run(trace);
+    // Selected: four of batch 1, one of batch 8 (the last is cut).
+    check(&analysis, "mixed_batch_sizes", CheckStatus::Note, 4);
+    assert_eq!(analysis.steps.selected.as_ref().unwrap().batch_size, None);
+    check(&analysis, "opaque_graphs", CheckStatus::Warn, 1);
+    assert_eq!(accounts(&analysis)["graph.opaque"], 300);
+}
+
+#[test]
+fn whole_microseconds_are_noted() {
+    let mut dsl = TraceDsl::rank(0);
+    for n in 0..20i64 {
+        dsl = dsl.kernel("nvjet_a", n * 14_000..n * 14_000 + 10_000);
+    }
+    check(
+        &run(dsl.build()),
+        "microsecond_timestamps",
+        CheckStatus::Note,
+        1,
+    );
+    check(
+        &run(steps(20, 1).build()),
+        "microsecond_timestamps",
+        CheckStatus::Pass,
+        0,
+    );
+}
+
+#[test]
+fn external_ids_that_name_another_operator_are_noted() {
+    let trace = TraceDsl::rank(0)
+        .op("aten::mm", 0..100, "")
+        .external(1)
+        .launch("cudaLaunchKernel", 10..20, 7)
+        .kernel("nvjet_a", 50..90)
+        .correlation(7)
+        .external(7)
+        .build();
+    let analysis = run(trace);
+    check(&analysis, "external_id_disagrees", CheckStatus::Note, 1);
+    assert_eq!(analysis.kernels[0].op.as_deref(), Some("aten::mm"));
+}
