@@ -226,11 +226,15 @@ pub(crate) fn fit_names(names: &[String], width: usize) -> Vec<String> {
     }
     for group in groups.into_values().filter(|group| group.len() > 1) {
         let common = common_prefix(group.iter().map(|&index| names[index].as_str()));
-        let head = width / 2;
         for index in group {
             let name = &names[index];
-            let tail: String = name.chars().skip(common.max(head)).collect();
-            if name.chars().count() > width && width > 8 {
+            let length = name.chars().count();
+            if length > width && width > 8 {
+                // As much of the start as leaves room for what differs, but at least half.
+                let head = width
+                    .saturating_sub(1 + length.saturating_sub(common))
+                    .max(width / 2);
+                let tail: String = name.chars().skip(common.max(head)).collect();
                 let head: String = name.chars().take(head).collect();
                 cut[index] = cut_end(&format!("{head}…{tail}"), width);
             }
@@ -351,5 +355,12 @@ mod tests {
         let names = names.map(str::to_owned);
         let cut = fit_names(&names, 16);
         assert_eq!(cut, ["kernel<1…first_…", "kernel<1…other_…", "nvjet"]);
+        let names = [
+            "nvjet_64x8_64x16_v_bz_TNT",
+            "nvjet_64x8_64x16_v_bz_splitK_TNT",
+        ];
+        let cut = fit_names(&names.map(str::to_owned), 20);
+        // What differs begins after 22 characters: "TNT" and "splitK_TNT".
+        assert_eq!(cut, ["nvjet_64x8_64x16…TNT", "nvjet_64x8…splitK_T…"]);
     }
 }

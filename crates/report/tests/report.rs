@@ -251,13 +251,32 @@ fn the_ledger_names_its_unit_once_and_sums() {
             "  host: cudaEventSynchronize in scheduler.process_batch_result  (900.0)\n",
             "  499.0   20.8 %   499.0\n",
             "  100.0    4.2 %   100.0\n",
-            "2 more accounts                                                     1.0   <0.1 %\n",
+            "norm                                                                0.6   <0.1 %     0.6\n",
             "sum                                                              2400.0  100.0 %\n",
             "to the nanosecond: 9,600,000 ns over 4 steps",
             "idle without a known cause 0.0 %; kernels without a category 0.3 % of GPU time",
             "compute, in no account, 2.0 us",
         ],
     );
+}
+
+#[test]
+fn many_accounts_are_added_up_below_those_that_matter() {
+    let mut analysis = analysis();
+    let tiny = |index| account(&format!("tiny.{index}"), AccountGroup::Compute, 100.0, "");
+    analysis.ledger.accounts.extend((0..20).map(tiny));
+    let text = terminal(&report(analysis), &STYLE);
+    // 25 accounts, 12 shown: 13 x 0.1 us in one row.
+    in_order(
+        &text,
+        &[
+            "memset",
+            "tiny.6 ",
+            "13 more accounts (--top N)",
+            "   1.3    0.1 %",
+        ],
+    );
+    assert!(!text.contains("tiny.7"), "{text}");
 }
 
 #[test]
@@ -270,11 +289,12 @@ fn kernels_and_operators_show_how_they_were_called() {
     in_order(
         &text,
         &[
+            "per step",
             "us/step",
             "vectorized_elementwise_kernel<8, CUDAFunctor_add<bf16>>    499.0  20.8 %",
-            "12    41.58  gemm      aten::add [2,2048]  (132) x (128) +1",
-            "host us/step",
-            "aten::add        499.0          50.0          12  bf16[2,2048]",
+            "   12    41.58  gemm      aten::add [2,2048]  (132) x (128) +1",
+            "GPU us  host us  calls  input shapes",
+            "aten::add   499.0     50.0     12  bf16[2,2048]",
         ],
     );
 }

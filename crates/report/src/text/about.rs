@@ -194,13 +194,14 @@ pub(super) fn quality(quality: &Quality, style: &TerminalStyle) -> String {
             CheckStatus::Note => (Tone::Plain, "note"),
             CheckStatus::Pass | CheckStatus::NotApplicable => continue,
         };
-        let of = check
-            .of
-            .map_or_else(String::new, |of| format!(" of {}", count(of)));
+        let count = match (check.count, check.of) {
+            (0, _) => String::new(),
+            (n, Some(of)) => format!(" {} of {}.", count(n), count(of)),
+            (n, None) => format!(" {}.", count(n)),
+        };
         let text = format!(
-            "{}: {}{of}. {}",
+            "{}:{count} {}",
             printable(&check.code),
-            count(check.count),
             printable(&check.effect)
         );
         out.push_str(&format!(

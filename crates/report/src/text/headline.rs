@@ -52,6 +52,7 @@ fn verdict(
     let step = match selected.kind.as_str() {
         kind @ ("extend" | "idle") => format!("An {kind} step"),
         kind @ ("decode" | "mixed" | "verify" | "draft") => format!("A {kind} step"),
+        "step" => "A step".to_owned(),
         other => format!("A step \"{}\"", printable(other)),
     };
     let mut text = format!("{step} takes {}", duration(period.median));
@@ -164,10 +165,11 @@ fn top_accounts(analysis: &Analysis, style: &TerminalStyle) -> String {
             printable(&account.account),
         );
         let indent = start.chars().count();
-        let (start, indent) = if indent + 30 > style.columns() {
-            (format!("{}\n         ", start.trim_end()), 9)
-        } else {
+        let fits = indent + account.meaning.chars().count() <= style.columns();
+        let (start, indent) = if fits || indent + 60 <= style.columns() {
             (start, indent)
+        } else {
+            (format!("{}\n         ", start.trim_end()), 9)
         };
         out.push_str(&start);
         out.push_str(&style.wrap(&printable(&account.meaning), indent));

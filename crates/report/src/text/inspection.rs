@@ -164,9 +164,9 @@ fn devices(devices: &[DeviceInspection]) -> String {
     let mut texts: Vec<String> = used
         .iter()
         .map(|device| {
-            let mut text = format!("{}", device.device);
+            let mut text = format!("device {}", device.device);
             if let Some(name) = &device.name {
-                text.push_str(&format!(" {name}"));
+                text.push_str(&format!(": {name}"));
             }
             let facts: Vec<String> = [
                 device.sm_count.map(|sms| format!("{sms} SMs")),
@@ -181,7 +181,7 @@ fn devices(devices: &[DeviceInspection]) -> String {
         })
         .collect();
     if !idle.is_empty() {
-        texts.push(format!("{} known without GPU events", idle.len()));
+        texts.push(format!("{} more without GPU events", idle.len()));
     }
     if texts.is_empty() {
         "none recorded".to_owned()

@@ -8,8 +8,11 @@ use super::table::{Fit, Table};
 use super::title;
 use super::units::{TimeUnit, count, counted, percent};
 
-/// Accounts below this share are added up in one row, when there are several.
-const SMALL: f64 = 0.0005;
+/// Accounts from this share on are always shown.
+const SMALL: f64 = 0.01;
+
+/// So many accounts are shown whatever their share.
+const LEAST_ROWS: usize = 12;
 
 /// Activities of the host that are listed under an idle account.
 const TOP_ACTIVITIES: usize = 4;
@@ -50,7 +53,7 @@ pub(super) fn ledger(analysis: &Analysis, style: &TerminalStyle) -> String {
         row.extend(style.bars.then_some(bar));
     };
 
-    let (rows, small) = fold_small(&ledger.accounts);
+    let (rows, small) = fold_small(&ledger.accounts, style.top);
     let small_ns: f64 = small.iter().map(|account| account.ns_per_step).sum();
     let mut parts: Vec<f64> = rows.iter().map(|account| account.ns_per_step).collect();
     parts.extend((!small.is_empty()).then_some(small_ns));
@@ -73,19 +76,14 @@ pub(super) fn ledger(analysis: &Analysis, style: &TerminalStyle) -> String {
             bar(account.ratio),
         );
         table.row(Tone::Plain, row);
-        for activity in activities(ledger, account) {
-            table.row(
-                Tone::Faint,
-                vec![
-                    format!("  host: {}", activity_name(activity)),
-                    format!("({})", unit.format(activity.ns_per_step)),
-                ],
-            );
+        for (name, ns) in activities(ledger, account) {
+            let cells = vec![format!("  host: {name}"), format!("({})", unit.format(ns))];
+            table.row(Tone::Faint, cells);
         }
     }
     if !small.is_empty() {
         let ratio = small.iter().map(|account| account.ratio).sum();
-        let name = format!("{} more accounts", small.len());
+        let name = format!("{} more accounts (--top N)", small.len());
         table.row(
             Tone::Plain,
             vec![name, times.next().unwrap_or_default(), percent(ratio)],
@@ -117,7 +115,10 @@ fn heading(analysis: &Analysis, style: &TerminalStyle) -> String {
             .selected
             .as_ref()
             .map_or("", |selected| &selected.kind);
-        let noun = printable(format!("{kind} step").trim_start());
+        let noun = match kind {
+            "" | "step" => "step".to_owned(),
+            kind => printable(&format!("{kind} step")),
+        };
         let note = format!("mean of {}", counted(ledger.n, &noun));
         title(style, "WHERE THE STEP GOES", &note)
     } else {
@@ -132,25 +133,43 @@ fn heading(analysis: &Analysis, style: &TerminalStyle) -> String {
     }
 }
 
-/// Accounts to show, and those to add up.
-fn fold_small(accounts: &[Account]) -> (Vec<&Account>, Vec<&Account>) {
-    let (rows, small): (Vec<_>, Vec<_>) =
-        accounts.iter().partition(|account| account.ratio >= SMALL);
-    if small.len() > 1 {
-        (rows, small)
+/// Accounts to show, and those to add up in one row.
+fn fold_small(accounts: &[Account], top: usize) -> (&[Account], &[Account]) {
+    let large = accounts
+        .iter()
+        .take_while(|account| account.ratio >= SMALL)
+        .count();
+    let shown = large.max(top).max(LEAST_ROWS);
+    // A single account needs no more room than its sum.
+    if shown + 1 < accounts.len() {
+        accounts.split_at(shown)
     } else {
-        (accounts.iter().collect(), Vec::new())
+        (accounts, &[])
     }
 }
 
-fn activities<'a>(ledger: &'a Ledger, account: &Account) -> Vec<&'a HostActivity> {
-    let least = account.ns_per_step * SMALL_ACTIVITY;
-    ledger
+/// What the host did during an idle account: name and time, the rest added up.
+fn activities(ledger: &Ledger, account: &Account) -> Vec<(String, f64)> {
+    let all: Vec<&HostActivity> = ledger
         .host_activity
         .iter()
-        .filter(|activity| activity.account == account.account && activity.ns_per_step >= least)
-        .take(TOP_ACTIVITIES)
-        .collect()
+        .filter(|a| a.account == account.account)
+        .collect();
+    let least = account.ns_per_step * SMALL_ACTIVITY;
+    let large = all
+        .iter()
+        .take_while(|activity| activity.ns_per_step >= least)
+        .count();
+    let (shown, rest) = all.split_at(large.min(TOP_ACTIVITIES));
+    let mut rows: Vec<_> = shown
+        .iter()
+        .map(|activity| (activity_name(activity), activity.ns_per_step))
+        .collect();
+    let rest_ns: f64 = rest.iter().map(|activity| activity.ns_per_step).sum();
+    if rest_ns >= least && rest_ns > 0.0 {
+        rows.push((format!("{} more", rest.len()), rest_ns));
+    }
+    rows
 }
 
 fn activity_name(activity: &HostActivity) -> String {

@@ -22,31 +22,32 @@ pub(super) fn kernels(analysis: &Analysis, style: &TerminalStyle) -> String {
     let unit = TimeUnit::for_largest(largest);
     let per = per(analysis);
     let mut table = Table::default()
-        .column("kernel", Fit::Names(28))
+        .column("kernel", Fit::Names(34))
         .column(format!("{}/{per}", unit.name), Fit::Number)
         .column("share", Fit::Number)
-        .column(format!("calls/{per}"), Fit::Number)
+        .column("calls", Fit::Number)
         .column("us/call", Fit::Number)
-        .column("category", Fit::Flexible(14))
-        .column("launched by", Fit::Flexible(16))
-        .column("grid x block", Fit::Text);
+        .column("category", Fit::Flexible(14));
+    let launched = shown.iter().any(|kernel| kernel.op.is_some());
+    if launched {
+        table = table.column("launched by", Fit::Flexible(18));
+    }
+    table = table.column("grid x block", Fit::Text);
     for kernel in shown {
-        table.row(
-            Tone::Plain,
-            vec![
-                printable(&short_kernel_name(&kernel.name)),
-                unit.format(kernel.ns_per_step),
-                percent(kernel.ratio),
-                calls(kernel.calls_per_step),
-                TimeUnit::CALL.format(kernel.median_ns),
-                printable(&kernel.category),
-                launched_by(kernel),
-                launch_config(kernel),
-            ],
-        );
+        let mut row = vec![
+            printable(&short_kernel_name(&kernel.name)),
+            unit.format(kernel.ns_per_step),
+            percent(kernel.ratio),
+            calls(kernel.calls_per_step),
+            TimeUnit::CALL.format(kernel.median_ns),
+            printable(&kernel.category),
+        ];
+        row.extend(launched.then(|| launched_by(kernel)));
+        row.push(launch_config(kernel));
+        table.row(Tone::Plain, row);
     }
     let note = format!(
-        "top {} of {} by time; sums of durations, us/call is the median",
+        "top {} of {}, per {per}; times are sums of durations, us/call is the median",
         shown.len(),
         all.len()
     );
@@ -69,9 +70,9 @@ pub(super) fn operators(analysis: &Analysis, style: &TerminalStyle) -> String {
     let per = per(analysis);
     let mut table = Table::default()
         .column("operator", Fit::Names(24))
-        .column(format!("GPU {}/{per}", unit.name), Fit::Number)
-        .column(format!("host {}/{per}", unit.name), Fit::Number)
-        .column(format!("calls/{per}"), Fit::Number)
+        .column(format!("GPU {}", unit.name), Fit::Number)
+        .column(format!("host {}", unit.name), Fit::Number)
+        .column("calls", Fit::Number)
         .column("input shapes", Fit::Flexible(16));
     for op in shown {
         table.row(
@@ -86,7 +87,7 @@ pub(super) fn operators(analysis: &Analysis, style: &TerminalStyle) -> String {
         );
     }
     let note = format!(
-        "top {} of {} by GPU time; own time, without child operators",
+        "top {} of {} by GPU time, per {per}; own time, without child operators",
         shown.len(),
         all.len()
     );
