@@ -1,6 +1,6 @@
 //! Blocks in file order to whole lanes.
 
-use steptally_trace_model::{Issues, Severity, Trace, TraceBuilder, TraceMeta};
+use steptally_trace_model::{Issues, Severity, StreamId, Trace, TraceBuilder, TraceMeta};
 
 use super::block::{BlockEnd, Cut, Place, read_events};
 use super::issue::excerpt;
@@ -116,7 +116,8 @@ impl<'o> Assembly<'o> {
             offset -= self.carry.len() as u64;
             let mut carry = std::mem::take(&mut self.carry);
             carry.extend_from_slice(text);
-            if carry.len() < self.enough && block.cut != Cut::EndOfFile {
+            let last = matches!(block.cut, Cut::EndOfFile | Cut::Broken);
+            if carry.len() < self.enough && !last {
                 self.carry = carry;
                 return;
             }
@@ -211,16 +212,17 @@ impl<'o> Assembly<'o> {
 
     fn append_lanes(&mut self, lanes: Vec<(Vec<u8>, TraceBuilder, WindowMarks)>) {
         for (prefix, builder, window) in lanes {
-            match self.lanes.iter_mut().find(|lane| lane.prefix == prefix) {
-                Some(lane) => {
-                    lane.builder.append(builder);
-                    lane.window.add(window);
-                }
-                None => self.lanes.push(WholeLane {
+            let known = self.lanes.iter().position(|lane| lane.prefix == prefix);
+            let index = known.unwrap_or_else(|| {
+                self.lanes.push(WholeLane {
                     prefix,
-                    builder,
-                    window,
-                }),
+                    ..WholeLane::default()
+                });
+                self.lanes.len() - 1
+            });
+            if let Some(lane) = self.lanes.get_mut(index) {
+                lane.builder.append(builder);
+                lane.window.add(window);
             }
         }
     }
@@ -286,7 +288,7 @@ impl<'o> Assembly<'o> {
                 .unwrap_or_default();
             format!("{}{at}: {}", issue.code, issue.first.text)
         });
-        if self.top.seen_events {
+        if self.top.seen_events || self.issues.find("source_truncated").is_some() {
             return TorchError::NoEvents { detail };
         }
         let keys = std::mem::take(&mut self.top.keys);
@@ -310,6 +312,7 @@ fn finish_lanes(lanes: Vec<WholeLane>, meta: &TraceMeta) -> Vec<Lane> {
         .filter(|lane| !merged || !lane.prefix.is_empty() || has_rows(&lane.builder))
         .map(|lane| {
             let mut builder = lane.builder;
+            place_ranges_on_streams(&mut builder);
             builder.meta = meta.clone();
             builder.meta.window = lane.window.window();
             if merged {
@@ -333,6 +336,30 @@ fn finish_lanes(lanes: Vec<WholeLane>, meta: &TraceMeta) -> Vec<Lane> {
         });
     }
     finished
+}
+
+/// Ranges on the GPU come without a context: where one stream of that device and number is known
+/// with its context, they are on it.
+fn place_ranges_on_streams(builder: &mut TraceBuilder) {
+    let stream_of = |id: StreamId| {
+        let track = builder.streams[id];
+        let mut same = builder.streams.iter().filter(|(_, stream)| {
+            stream.context.is_some()
+                && (stream.device, stream.stream) == (track.device, track.stream)
+        });
+        match (same.next(), same.next()) {
+            (Some((known, _)), None) if !track.context.is_some() => known,
+            _ => id,
+        }
+    };
+    let moved: Vec<StreamId> = builder
+        .streams
+        .iter()
+        .map(|(id, _)| stream_of(id))
+        .collect();
+    for id in &mut builder.gpu_ranges.stream {
+        *id = moved[id.index()];
+    }
 }
 
 fn has_rows(builder: &TraceBuilder) -> bool {

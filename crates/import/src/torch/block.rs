@@ -29,6 +29,8 @@ pub(super) enum Cut {
     Anywhere,
     /// It is the end of the file.
     EndOfFile,
+    /// The source failed here.
+    Broken,
 }
 
 /// Where the events of a block ended. Positions are within the block's text.
@@ -70,9 +72,6 @@ pub(super) fn read_events<'t>(
         match byte {
             b'{' => {
                 let start = scanner.at;
-                if place == Place::AfterEvent {
-                    note(store, text, start, "missing_comma", Severity::Warning);
-                }
                 if let Err(stop) = event.read(&mut scanner) {
                     match reread(store, &mut scanner, &mut event, place, stop, cut) {
                         Outcome::Done => {}
@@ -82,6 +81,9 @@ pub(super) fn read_events<'t>(
                         }
                         Outcome::Ended(end) => return end,
                     }
+                }
+                if place == Place::AfterEvent {
+                    note(store, text, start, "missing_comma", Severity::Warning);
                 }
                 store.event(&mut event);
                 place = Place::AfterEvent;
@@ -190,7 +192,14 @@ fn lose(
     if looks_interleaved(&text[start..resume]) {
         note(store, text, start, "interleaved_writers", Severity::Error);
     }
-    note(store, text, start, "lost_event", Severity::Error);
+    let lost = &text[start..resume];
+    let count = memchr::memmem::find_iter(lost, b"\"ph\"").count().max(1) as u64;
+    let offset = Some(store.base + start as u64);
+    store
+        .issues
+        .note_many("lost_event", Severity::Error, count, offset, || {
+            excerpt(lost)
+        });
     scanner.at = resume;
     outcome
 }

@@ -4,6 +4,8 @@
 mod args;
 mod assemble;
 mod block;
+#[cfg(test)]
+mod block_tests;
 mod category;
 mod error;
 mod event;

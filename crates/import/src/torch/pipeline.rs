@@ -32,7 +32,7 @@ pub(super) fn read<R: Read + Send>(
         return assembly.finish(blocks.end);
     };
     assembly.take(&first, None);
-    let end = if plan.threads > 1 && first.cut != Cut::EndOfFile {
+    let end = if plan.threads > 1 && !matches!(first.cut, Cut::EndOfFile | Cut::Broken) {
         read_parallel(blocks, first.text, plan.threads, &mut assembly, keep_args)
     } else {
         read_alone(blocks, first.text, &mut assembly)

@@ -93,9 +93,9 @@ pub(super) fn instant<'t>(store: &mut Store<'t>, event: &mut Event<'t>) {
             return;
         }
     };
-    if matches!(event.name.bytes.first(), Some(b'I' | b'R')) {
-        if let Some((part, _)) = store.part(event) {
-            part.window.instant(event.name.bytes, at);
-        }
+    if matches!(event.name.bytes.first(), Some(b'I' | b'R'))
+        && let Some((part, _)) = store.part(event)
+    {
+        part.window.instant(event.name.bytes, at);
     }
 }

@@ -194,15 +194,15 @@ impl<'a> Scanner<'a> {
                     self.at += 1;
                     return Ok(false);
                 }
-                byte if byte == b'"' || byte.is_ascii_alphabetic() => {
+                b'"' => {
                     if comma_missing {
                         self.repairs.push((Repair::MissingComma, self.at));
                     }
-                    if byte == b'"' {
-                        self.at += 1;
-                    } else {
-                        self.repairs.push((Repair::UnquotedKey, self.at));
-                    }
+                    self.at += 1;
+                    return Ok(true);
+                }
+                byte if byte.is_ascii_alphabetic() && !comma_missing => {
+                    self.repairs.push((Repair::UnquotedKey, self.at));
                     return Ok(true);
                 }
                 byte if is_space(byte) => {}

@@ -81,7 +81,11 @@ impl<R: Read> Blocks<R> {
         text.truncate(filled);
         self.end.bytes = self.offset + filled as u64;
         let cut = if self.ended {
-            Cut::EndOfFile
+            if self.end.error.is_some() {
+                Cut::Broken
+            } else {
+                Cut::EndOfFile
+            }
         } else if let Some(at) = last_boundary(&text) {
             self.rest.extend_from_slice(&text[at..]);
             text.truncate(at);

@@ -18,6 +18,10 @@ use super::scan::{Scanner, Text};
 use super::text::intern;
 use super::window::WindowMarks;
 
+/// The process of a stream, which this format does not tell. No process of a part has this number,
+/// so that it becomes the placeholder of the trace model whatever processes the part has.
+const UNKNOWN_PROCESS: ProcessId = ProcessId(u32::MAX);
+
 /// What was read for one lane.
 #[derive(Debug, Default)]
 pub(super) struct LanePart<'t> {
@@ -26,9 +30,12 @@ pub(super) struct LanePart<'t> {
     pub(super) builder: TraceBuilder,
     pub(super) window: WindowMarks,
     /// The threads of the last events.
-    recent: [Option<(&'t [u8], &'t [u8], ThreadId)>; 4],
+    recent: [Option<RecentThread<'t>>; 4],
     next_recent: usize,
 }
+
+/// A thread by the text of its process and its own.
+type RecentThread<'t> = (&'t [u8], &'t [u8], ThreadId);
 
 /// Puts events of one block into tables.
 #[derive(Debug)]
@@ -76,11 +83,11 @@ impl<'t> Store<'t> {
     #[inline]
     fn lane(&mut self, event: &mut Event<'t>) -> usize {
         let mut prefix: &[u8] = b"";
-        if let Some(inner) = event.pid.bytes.strip_prefix(b"[") {
-            if let Some(end) = memchr::memchr(b']', inner) {
-                prefix = &inner[..end];
-                event.pid.bytes = inner[end + 1..].trim_ascii_start();
-            }
+        if let Some(inner) = event.pid.bytes.strip_prefix(b"[")
+            && let Some(end) = memchr::memchr(b']', inner)
+        {
+            prefix = &inner[..end];
+            event.pid.bytes = inner[end + 1..].trim_ascii_start();
         }
         match self.lanes.get(self.current) {
             Some(lane) if lane.prefix == prefix => self.current,
@@ -512,18 +519,17 @@ impl<'t> LanePart<'t> {
         } else {
             event.pid
         };
-        let device = if device.is_some() {
-            device.value()
+        let (device, stream) = if device.is_some() {
+            (device.value(), stream)
         } else {
-            number::unsigned(track.bytes)
-        };
-        let stream = if stream.is_some() {
-            stream
-        } else {
-            number::unsigned(event.tid.bytes).into()
+            let on_track = number::unsigned(event.tid.bytes);
+            (
+                number::unsigned(track.bytes),
+                stream.value().or(on_track).into(),
+            )
         };
         self.builder.streams.intern(Stream {
-            process: ProcessId(0),
+            process: UNKNOWN_PROCESS,
             device: device.and_then(|device| u32::try_from(device).ok()),
             context,
             stream,

@@ -104,11 +104,12 @@ fn code_point(text: &str) -> Option<(char, usize)> {
             .flatten()
     };
     let high = unit(0)?;
-    if (0xd800..0xdc00).contains(&high) && text.get(5..7) == Some("\\u") {
-        if let Some(low) = unit(6).filter(|low| (0xdc00..0xe000).contains(low)) {
-            let c = char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00));
-            return c.map(|c| (c, 11));
-        }
+    if (0xd800..0xdc00).contains(&high)
+        && text.get(5..7) == Some("\\u")
+        && let Some(low) = unit(6).filter(|low| (0xdc00..0xe000).contains(low))
+    {
+        let c = char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00));
+        return c.map(|c| (c, 11));
     }
     Some((
         char::from_u32(high).unwrap_or(char::REPLACEMENT_CHARACTER),

@@ -137,6 +137,7 @@ impl TopLevel {
                         }
                         Some(b'[') => {
                             self.bare = true;
+                            self.state = State::Members;
                             return self.events(at + 1, base, issues);
                         }
                         Some(_) => return Fed::NotJson,
@@ -265,7 +266,7 @@ impl TopLevel {
         if self.keys.len() < MAX_KEYS && !self.seen_events {
             self.keys.push(excerpt(key));
         }
-        if !header::is_kept(key) || text.len() - at >= MAX_VALUE {
+        if !header::is_kept(key) {
             self.state = State::Skipping(Skip::default());
             return Member::Next(value_at);
         }
@@ -275,6 +276,10 @@ impl TopLevel {
                 let value = &text[value_at..scanner.at];
                 header::take(&mut self.meta, issues, key, value, base + value_at as u64);
                 Member::Next(scanner.at)
+            }
+            Err(Stop::End) if text.len() - value_at >= MAX_VALUE => {
+                self.state = State::Skipping(Skip::default());
+                Member::Next(value_at)
             }
             // A quote too many may have swallowed the events.
             Err(Stop::End) if find_events(&text[value_at..]).is_none() => Member::Wait,

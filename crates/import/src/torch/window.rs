@@ -44,8 +44,11 @@ impl WindowMarks {
 
     /// Joins what another part of the file says.
     pub(super) fn add(&mut self, other: Self) {
-        let earliest = |a: Option<Timestamp>, b: Option<Timestamp>| a.into_iter().chain(b).min();
-        self.iteration_start = earliest(self.iteration_start, other.iteration_start);
+        let starts = self
+            .iteration_start
+            .into_iter()
+            .chain(other.iteration_start);
+        self.iteration_start = starts.min();
         self.window_end = self.window_end.max(other.window_end);
         self.span = match (self.span, other.span) {
             (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
