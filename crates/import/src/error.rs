@@ -54,6 +54,12 @@ pub enum FileError {
     /// It is something else.
     #[error("{}", .0.what())]
     Foreign(Foreign),
+    /// Events, but none of a kind that this crate knows.
+    #[error("a Chrome trace without any event of torch.profiler{detail}")]
+    NoKnownEvents {
+        /// What was found instead, after a colon; empty when nothing is known.
+        detail: String,
+    },
     /// Not readable as a torch.profiler trace.
     #[error(transparent)]
     Torch(#[from] TorchError),
@@ -89,6 +95,10 @@ impl FileError {
             Self::Torch(error) => torch_hint(error).map(Into::into),
             Self::Nsys { error, .. } => error.hint(),
             Self::Export(error) => error.hint(),
+            Self::NoKnownEvents { .. } => Some(
+                "events of torch.profiler have categories such as kernel, cuda_runtime and cpu_op"
+                    .into(),
+            ),
             Self::Unreadable(_) | Self::EmptyArchive { .. } => None,
         }
     }
@@ -107,7 +117,10 @@ impl FileError {
                 TorchError::NotJson { .. } | TorchError::NoTraceEvents { .. }
             ),
             Self::Foreign(foreign) => matches!(foreign, Foreign::GitPointer | Foreign::Zeros),
-            Self::NestedTooDeep { .. } | Self::Nsys { .. } | Self::Export(_) => false,
+            Self::NestedTooDeep { .. }
+            | Self::NoKnownEvents { .. }
+            | Self::Nsys { .. }
+            | Self::Export(_) => false,
         }
     }
 }

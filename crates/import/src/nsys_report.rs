@@ -111,7 +111,7 @@ fn export_with(nsys: &Path, report: &Path, shown: &str) -> Result<Exported, Expo
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let message = lines()
         .find(|line| line.to_ascii_lowercase().contains("error"))
-        .or_else(|| lines().last())
+        .or_else(|| lines().next_back())
         .map_or_else(|| output.status.to_string(), str::to_owned);
     Err(ExportError::Failed {
         message,
@@ -149,7 +149,8 @@ fn written_by(report: &Path) -> Option<String> {
     (numbers.len() == 3).then(|| numbers.join("."))
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use steptally_trace_model::{Issues, Severity};
+use steptally_trace_model::{Issue, Issues, Severity, Trace};
 
 use crate::container::{Content, Damage, Entry, Foreign, OnDisk, each_payload, is_nsys_file};
 use crate::file_name::left_out_by_name;
@@ -86,6 +86,7 @@ fn read_folder(folder: &Path, options: &ImportOptions) -> io::Result<Vec<Member>
                 .map(|path| Member::left_out(path, reason.into())),
         );
     }
+    members.sort_by(|a, b| a.summary.path.cmp(&b.summary.path));
     Ok(members)
 }
 
@@ -138,7 +139,6 @@ fn read_files(files: Vec<PathBuf>, options: &ImportOptions) -> Vec<Member> {
         );
         members.extend(read_in_parallel(&exports, options));
     }
-    members.sort_by(|a, b| a.summary.path.cmp(&b.summary.path));
     members
 }
 
@@ -199,6 +199,13 @@ fn read_entry(entry: Entry<'_>, bytes: u64, damage: &Damage, options: &ImportOpt
             // A decompressor finds out about its end only when it gets there.
             let _ = io::copy(&mut source, &mut io::sink());
             let TorchRead { lanes, issues, .. } = read?;
+            if lanes.iter().all(|lane| has_no_rows(&lane.trace)) {
+                let found = |issue: &Issue| {
+                    format!(": {} x {} ({})", issue.count, issue.code, issue.first.text)
+                };
+                let detail = issues.iter().next().map(found).unwrap_or_default();
+                return Err(FileError::NoKnownEvents { detail });
+            }
             Ok((lanes, issues, String::from("torch.profiler JSON")))
         }
         Content::Sqlite(file) => read_sqlite(&file, options),
@@ -283,6 +290,19 @@ fn read_sqlite(
         })
         .collect();
     Ok((lanes, read.issues, read.format))
+}
+
+fn has_no_rows(trace: &Trace) -> bool {
+    trace.gpu_event_count() == 0
+        && trace.gpu_ranges.is_empty()
+        && trace.api_calls.is_empty()
+        && trace.cpu_ops.is_empty()
+        && trace.ranges.is_empty()
+        && trace.frames.is_empty()
+        && trace.syncs.is_empty()
+        && trace.overheads.is_empty()
+        && trace.graph_nodes.is_empty()
+        && trace.counters.is_empty()
 }
 
 /// The last part of a path; of a member of an archive, the last part of its own name.

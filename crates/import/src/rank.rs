@@ -54,6 +54,11 @@ impl Position {
         self.0[axis].unwrap_or(0)
     }
 
+    /// Which axes were stated.
+    fn axes(&self) -> [bool; AXES.len()] {
+        self.0.map(|number| number.is_some())
+    }
+
     /// The axes as text, `TP0-DP1`; empty when there is one only.
     fn label(&self) -> String {
         let stated = |axis: &usize| self.0[*axis].is_some();
@@ -101,24 +106,32 @@ fn tokens(name: &str) -> impl Iterator<Item = (usize, u32, bool)> + '_ {
 
 /// A number for each position; equal positions get equal numbers.
 ///
-/// The stated ranks when they tell the positions apart; else TP when the pipeline stage is the
-/// same everywhere and TP tells them apart (with data-parallel attention TP counts over DP); else
-/// the place in the order of (PP, TP) or, when that does not tell them apart, of (DP, PP, TP).
+/// The stated rank (or TP, where nothing else is stated) when that tells the positions apart; else
+/// TP when the pipeline stage is the same everywhere and TP tells them apart (with data-parallel
+/// attention TP counts over DP); else the place in the order of (PP, TP) or, when that does not
+/// tell them apart, of (DP, PP, TP). Positions that state different axes cannot be put in order.
 fn number(positions: &[Position]) -> Vec<u32> {
     let distinct: BTreeSet<_> = positions.iter().copied().collect();
     let tells_apart = |key: &dyn Fn(&Position) -> Vec<u32>| {
         distinct.iter().map(key).collect::<BTreeSet<_>>().len() == distinct.len()
     };
-    let stated = distinct.iter().all(|position| position.0[RANK].is_some());
-    if stated && tells_apart(&|position| vec![position.on(RANK)]) {
-        return positions.iter().map(|position| position.on(RANK)).collect();
-    }
-    let one_stage = distinct
+    let is_stated = |position: &Position| {
+        position.0[RANK].is_some() || position.0.iter().flatten().count() == 1
+    };
+    let stated = |position: &Position| position.0[RANK].unwrap_or_else(|| position.on(TP));
+    let comparable = distinct
         .iter()
-        .map(|position| position.on(PP))
+        .map(Position::axes)
         .collect::<BTreeSet<_>>()
-        .len();
-    if one_stage <= 1 && tells_apart(&|position| vec![position.on(TP)]) {
+        .len()
+        <= 1;
+    if !comparable
+        || distinct.iter().all(is_stated) && tells_apart(&|position| vec![stated(position)])
+    {
+        return positions.iter().map(stated).collect();
+    }
+    let stages: BTreeSet<_> = distinct.iter().map(|position| position.on(PP)).collect();
+    if stages.len() == 1 && tells_apart(&|position| vec![position.on(TP)]) {
         return positions.iter().map(|position| position.on(TP)).collect();
     }
     let by_stage = |position: &Position| vec![position.on(PP), position.on(TP)];
@@ -126,11 +139,11 @@ fn number(positions: &[Position]) -> Vec<u32> {
     if tells_apart(&by_stage) {
         order.sort_by_key(by_stage);
     } else {
-        order.sort_by_key(|p| {
-            [p.on(DP), p.on(PP), p.on(TP)]
-                .into_iter()
-                .chain(p.0.map(|n| n.unwrap_or(0)))
-                .collect::<Vec<_>>()
+        order.sort_by_key(|position| {
+            (
+                [position.on(DP), position.on(PP), position.on(TP)],
+                *position,
+            )
         });
     }
     let place = |position| {
@@ -302,6 +315,13 @@ mod tests {
         let subset = [6, 2, 6].map(|rank| position(&[(RANK, rank)]));
         assert_eq!(number(&subset), [6, 2, 6]);
         assert_eq!(number(&[]), [0; 0]);
+        // Names of two kinds: no order between them, a conflict stays one.
+        let mixed = [
+            position(&[(RANK, 1)]),
+            position(&[(TP, 3)]),
+            position(&[(TP, 1), (DP, 0)]),
+        ];
+        assert_eq!(number(&mixed), [1, 3, 1]);
     }
 
     #[test]

@@ -139,3 +139,14 @@ pub(crate) fn text(result: Result<Import, ImportError>) -> (String, String) {
     let error = result.unwrap_err();
     (error.to_string(), error.hint().unwrap_or_default())
 }
+
+/// A folder of real files beside the repository; says so when it is not there.
+pub(crate) fn shared(name: &str) -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let shared = std::env::var_os("STEPTALLY_SHARED").map_or(beside, PathBuf::from);
+    let folder = shared.join(name).canonicalize().ok();
+    if folder.is_none() {
+        eprintln!("SKIPPED: no folder {}", shared.join(name).display());
+    }
+    folder
+}
