@@ -80,8 +80,16 @@ impl<'t> Store<'t> {
     }
 
     /// The lane of an event; takes the lane's prefix off its process id.
-    #[inline]
+    #[inline(always)]
     fn lane(&mut self, event: &mut Event<'t>) -> usize {
+        let plain = event.pid.bytes.first() != Some(&b'[');
+        match self.lanes.get(self.current) {
+            Some(lane) if plain && lane.prefix.is_empty() => self.current,
+            _ => self.find_lane(event),
+        }
+    }
+
+    fn find_lane(&mut self, event: &mut Event<'t>) -> usize {
         let mut prefix: &[u8] = b"";
         if let Some(inner) = event.pid.bytes.strip_prefix(b"[")
             && let Some(end) = memchr::memchr(b']', inner)
@@ -89,20 +97,17 @@ impl<'t> Store<'t> {
             prefix = &inner[..end];
             event.pid.bytes = inner[end + 1..].trim_ascii_start();
         }
-        match self.lanes.get(self.current) {
-            Some(lane) if lane.prefix == prefix => self.current,
-            _ => {
-                let known = self.lanes.iter().position(|lane| lane.prefix == prefix);
-                self.current = known.unwrap_or_else(|| {
-                    self.lanes.push(LanePart {
-                        prefix: prefix.to_vec(),
-                        ..LanePart::default()
-                    });
-                    self.lanes.len() - 1
+        let has_prefix = |lane: &LanePart<'_>| lane.prefix == prefix;
+        if !self.lanes.get(self.current).is_some_and(has_prefix) {
+            self.current = self.lanes.iter().position(has_prefix).unwrap_or_else(|| {
+                self.lanes.push(LanePart {
+                    prefix: prefix.to_vec(),
+                    ..LanePart::default()
                 });
-                self.current
-            }
+                self.lanes.len() - 1
+            });
         }
+        self.current
     }
 
     /// Takes an event.
