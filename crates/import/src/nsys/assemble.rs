@@ -29,7 +29,9 @@ pub(super) fn assemble(
     threads: usize,
     issues: &mut Issues,
 ) -> Vec<Trace> {
-    let mut partial = issues.find("unreadable_rows").is_some();
+    let mut partial = ["unreadable_rows", "file_cut_short"]
+        .iter()
+        .any(|code| issues.find(code).is_some());
     let mut processes: BTreeMap<GlobalPid, Vec<Part>> = BTreeMap::new();
     let mut samples = Vec::new();
     for piece in pieces {

@@ -64,6 +64,7 @@ pub fn read_nsys(path: &Path, options: &ImportOptions) -> Result<NsysRead, NsysE
     let mut issues = Issues::default();
     let (connection, schema) = Schema::of_export(path)?;
     note_log(path, &mut issues);
+    note_missing_end(path, &mut issues);
     let source = Source::new(path.into(), &connection, schema, &mut issues);
     let target = Target::read(&source, &connection, &mut issues);
     let pieces = tasks::read_tables(&source, &connection, options);
@@ -105,6 +106,34 @@ fn note_log(path: &Path, issues: &mut Issues) {
         issues.note("write_ahead_log", Severity::Warning, None, || {
             "a -wal file lies beside the export and is not read; close the program that uses it"
                 .into()
+        });
+    }
+}
+
+/// A file that has fewer pages than it says was cut short. What is in the missing ones may not be
+/// missed by any row that is read.
+fn note_missing_end(path: &Path, issues: &mut Issues) {
+    let mut head = [0; 32];
+    let read = |head: &mut [u8]| {
+        let mut file = std::fs::File::open(path)?;
+        std::io::Read::read_exact(&mut file, head)?;
+        file.metadata().map(|file| file.len())
+    };
+    let Ok(size) = read(&mut head) else { return };
+    let number = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+    };
+    // A page size of 65536 is written as 1.
+    let page = match number(&head[16..18]) {
+        1 => 65_536,
+        page => page,
+    };
+    let expected = number(&head[28..32]) * page;
+    if size < expected {
+        issues.note("file_cut_short", Severity::Error, None, || {
+            format!("{size} of {expected} bytes are there")
         });
     }
 }

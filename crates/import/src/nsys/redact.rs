@@ -58,10 +58,11 @@ const REFERENCES: [&str; 6] = [
 
 /// Whether texts of a column may stay.
 fn keeps_text(table: &str, column: &str) -> bool {
-    if REFERENCES.contains(&column) || ENVIRONMENT.contains(&table) {
+    if REFERENCES.contains(&column) {
         return true;
     }
     match table {
+        _ if ENVIRONMENT.contains(&table) => matches!(column, "name" | "value"),
         "NVTX_EVENTS" => matches!(column, "text" | "jsonText"),
         "StringIds" => column == "value",
         "PROCESSES" => column == "name",

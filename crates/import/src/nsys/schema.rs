@@ -18,6 +18,8 @@ pub(super) fn open(path: &Path) -> Result<Connection, rusqlite::Error> {
     let connection = Connection::open_with_flags(uri(path), flags)?;
     // Views and triggers of a stranger's file must not reach functions with side effects.
     connection.pragma_update(None, "trusted_schema", false)?;
+    // Without this, a file that was cut short is refused as a whole. Nothing can be written here.
+    connection.pragma_update(None, "writable_schema", true)?;
     Ok(connection)
 }
 

@@ -2,5 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+mod damage;
+mod privacy;
+mod schemas;
 mod support;
 mod truth;

@@ -30,6 +30,12 @@ pub(crate) fn read(path: &Path) -> Result<NsysRead, NsysError> {
     )
 }
 
+/// A real capture that belongs to this project.
+pub(crate) fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/nsys-h200/sglang-graph-by-node.sqlite")
+}
+
 /// An export that is made from SQL.
 pub(crate) struct Export {
     folder: TempDir,
@@ -57,7 +63,7 @@ impl Export {
     }
 
     pub(crate) fn error(&self) -> NsysError {
-        read(&self.path()).err().expect("an error")
+        read(&self.path()).expect_err("an error")
     }
 
     /// The only trace.
