@@ -341,7 +341,7 @@ mod tests {
                 .iter_mut()
                 .map(|(trace, prefix, name)| Claim {
                     trace,
-                    prefix: *prefix,
+                    prefix,
                     by_name: Position::of_name(name),
                 })
                 .collect();

@@ -1,5 +1,7 @@
 //! One file in containers of every kind, whole and damaged.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
+
 mod common;
 
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! Every real file at hand: the right answer, or exactly one clear error.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
+
 mod common;
 
 use std::collections::HashMap;

@@ -1,5 +1,7 @@
 //! A folder as one run: what is read, what is left out, which rank each trace is, what conflicts.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
+
 mod common;
 
 use common::*;
