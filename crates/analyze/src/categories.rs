@@ -91,10 +91,8 @@ impl Categories {
         let load = || {
             let rules = parse_rules(include_str!("../data/kernels.toml")).unwrap_or_default();
             // The tests check that the built-in file can be used.
-            Self::from_rules(rules).unwrap_or_else(|_| Self {
-                rules: Vec::new(),
-                patterns: RegexSet::empty(),
-            })
+            Self::from_rules(rules)
+                .unwrap_or_else(|_| Self { rules: Vec::new(), patterns: RegexSet::empty() })
         };
         BUILTIN.get_or_init(load).clone()
     }
@@ -134,13 +132,7 @@ impl Categories {
             }
             regex::Regex::new(&rule.pattern).map_err(|error| RuleError::Pattern {
                 category: rule.category.clone(),
-                reason: error
-                    .to_string()
-                    .lines()
-                    .last()
-                    .unwrap_or_default()
-                    .trim()
-                    .to_owned(),
+                reason: error.to_string().lines().last().unwrap_or_default().trim().to_owned(),
             })?;
         }
         let patterns = RegexSet::new(rules.iter().map(|rule| &rule.pattern))
@@ -220,11 +212,7 @@ mod tests {
         let categories = Categories::builtin();
         assert!(categories.rules().len() > 50);
         for rule in categories.rules() {
-            assert!(
-                !rule.examples.is_empty(),
-                "{} has no example",
-                rule.category
-            );
+            assert!(!rule.examples.is_empty(), "{} has no example", rule.category);
             for example in &rule.examples {
                 assert_eq!(categories.of_kernel(example), rule.category, "{example}");
             }
@@ -233,10 +221,7 @@ mod tests {
 
     #[test]
     fn an_unknown_name_stays_uncategorised() {
-        assert_eq!(
-            Categories::builtin().of_kernel("delayStreamKernel"),
-            UNCATEGORISED
-        );
+        assert_eq!(Categories::builtin().of_kernel("delayStreamKernel"), UNCATEGORISED);
     }
 
     #[test]

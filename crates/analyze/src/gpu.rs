@@ -24,10 +24,7 @@ pub(crate) struct GpuOp {
 
 impl GpuOp {
     pub(crate) fn interval(self) -> Interval {
-        Interval {
-            start: self.start,
-            end: self.end,
-        }
+        Interval { start: self.start, end: self.end }
     }
 
     pub(crate) fn correlation(self, trace: &Trace) -> OptionalId {
@@ -103,12 +100,7 @@ pub(crate) fn lanes(trace: &Trace) -> Vec<Lane<'_>> {
         .into_iter()
         .zip(ops)
         .filter(|(_, ops)| !ops.is_empty())
-        .map(|(device, ops)| Lane {
-            trace,
-            device,
-            ops,
-            left_out: LeftOut::default(),
-        })
+        .map(|(device, ops)| Lane { trace, device, ops, left_out: LeftOut::default() })
         .collect();
     lanes.sort_by_key(|lane| (lane.device.is_none(), lane.device));
     lanes
@@ -117,33 +109,18 @@ pub(crate) fn lanes(trace: &Trace) -> Vec<Lane<'_>> {
 /// Merges the three tables of GPU work, each sorted by start.
 fn in_time_order(trace: &Trace) -> impl Iterator<Item = GpuOp> + '_ {
     let tables = [
-        (
-            GpuKind::Kernel,
-            &trace.kernels.start,
-            &trace.kernels.duration,
-        ),
+        (GpuKind::Kernel, &trace.kernels.start, &trace.kernels.duration),
         (GpuKind::Copy, &trace.copies.start, &trace.copies.duration),
-        (
-            GpuKind::OpaqueGraph,
-            &trace.graph_traces.start,
-            &trace.graph_traces.duration,
-        ),
+        (GpuKind::OpaqueGraph, &trace.graph_traces.start, &trace.graph_traces.duration),
     ];
     let mut next = [0usize; 3];
     std::iter::from_fn(move || {
         let head = |table: usize| tables[table].1.get(next[table]).copied();
-        let table = (0..3)
-            .filter(|&t| head(t).is_some())
-            .min_by_key(|&t| head(t))?;
+        let table = (0..3).filter(|&t| head(t).is_some()).min_by_key(|&t| head(t))?;
         let (kind, starts, durations) = tables[table];
         let row = next[table];
         next[table] += 1;
-        Some(GpuOp {
-            start: starts[row],
-            end: starts[row] + durations[row],
-            kind,
-            row: row as u32,
-        })
+        Some(GpuOp { start: starts[row], end: starts[row] + durations[row], kind, row: row as u32 })
     })
 }
 
@@ -151,9 +128,7 @@ fn in_time_order(trace: &Trace) -> impl Iterator<Item = GpuOp> + '_ {
 pub(crate) fn device_use(lane: &Lane<'_>) -> DeviceUse {
     let of_kind = |kind| lane.ops.iter().filter(move |op| op.kind == kind);
     let kernels = || of_kind(GpuKind::Kernel).map(|op| op.interval());
-    let span = lane
-        .span()
-        .map_or(0, |span| (span.end - span.start).as_ns());
+    let span = lane.span().map_or(0, |span| (span.end - span.start).as_ns());
     DeviceUse {
         rank: lane.rank(),
         device: lane.device,

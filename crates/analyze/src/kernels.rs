@@ -4,12 +4,12 @@ use hashbrown::HashMap;
 use steptally_trace_model::interval::Interval;
 use steptally_trace_model::{InputsId, LaunchConfigId, StringId, Trace};
 
-use crate::categories::{Categories, KernelCategories, copy_account};
+use crate::categories::{KernelCategories, copy_account};
 use crate::gpu::{GpuKind, GpuOp, Lane};
-use crate::ledger::LaneWindows;
-use crate::links::{ApiIndex, NO_OP, OpTree};
+use crate::links::NO_OP;
 use crate::results::KernelSummary;
 use crate::stats;
+use crate::view::{LaneView, extent};
 
 /// What is summed for one name.
 #[derive(Default)]
@@ -24,40 +24,19 @@ struct Sums {
 type Config = ([u32; 3], [u32; 3]);
 
 /// Sums kernels and copies that start within the windows, most time first.
-pub(crate) fn summarise(
-    lanes: &[LaneWindows<'_>],
-    trees: &[&OpTree],
-    categories: &Categories,
-) -> Vec<KernelSummary> {
+pub(crate) fn summarise(views: &[LaneView<'_>]) -> Vec<KernelSummary> {
     let mut by_name: HashMap<String, Sums> = HashMap::new();
-    for (windows, tree) in lanes.iter().zip(trees) {
-        let names = KernelCategories::new(
-            categories,
-            &windows.lane.trace.strings,
-            &windows.lane.trace.kernels.name,
-        );
-        for (name, of_lane) in lane_sums(windows, tree) {
-            let sums = by_name
-                .entry(windows.lane.trace.text(name).to_owned())
-                .or_default();
-            of_lane.add_to(windows.lane.trace, &names, name, sums);
+    for view in views {
+        let trace = view.lane.trace;
+        for (name, of_lane) in lane_sums(view) {
+            let sums = by_name.entry(trace.text(name).to_owned()).or_default();
+            of_lane.add_to(trace, &view.categories, name, sums);
         }
     }
-    let n: usize = lanes.iter().map(|lane| lane.windows.len()).sum();
-    let period: i64 = lanes
-        .iter()
-        .flat_map(|lane| &lane.windows)
-        .map(|window| window.length().as_ns())
-        .sum();
-    let mut rows: Vec<_> = by_name
-        .into_iter()
-        .map(|(name, sums)| summary(name, sums, n as f64, period))
-        .collect();
-    rows.sort_by(|a, b| {
-        b.total_ns
-            .cmp(&a.total_ns)
-            .then_with(|| a.name.cmp(&b.name))
-    });
+    let (n, period) = extent(views);
+    let mut rows: Vec<_> =
+        by_name.into_iter().map(|(name, sums)| summary(name, sums, n as f64, period)).collect();
+    rows.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.name.cmp(&b.name)));
     rows
 }
 
@@ -88,11 +67,11 @@ struct LaneSums {
     bytes: Option<u64>,
 }
 
-fn lane_sums(windows: &LaneWindows<'_>, tree: &OpTree) -> HashMap<StringId, LaneSums> {
-    let trace = windows.lane.trace;
+fn lane_sums(view: &LaneView<'_>) -> HashMap<StringId, LaneSums> {
+    let trace = view.lane.trace;
     let mut sums: HashMap<StringId, LaneSums> = HashMap::new();
     let mut hint = 0;
-    for_each_in(windows.lane, &windows.windows, |_, op| {
+    for_each_in(view.lane, &view.windows, |_, op| {
         let row = op.row as usize;
         let name = match op.kind {
             GpuKind::Kernel => trace.kernels.name[row],
@@ -109,26 +88,17 @@ fn lane_sums(windows: &LaneWindows<'_>, tree: &OpTree) -> HashMap<StringId, Lane
             let bytes = trace.copies.bytes[row].value();
             entry.bytes = bytes.map_or(entry.bytes, |b| Some(entry.bytes.unwrap_or(0) + b));
         }
-        if let Some(op) = launching_op(trace, windows.api, tree, op, &mut hint) {
-            count(
-                &mut entry.ops,
-                (trace.cpu_ops.name[op], trace.cpu_ops.inputs[op]),
-            );
+        if let Some(op) = launching_op(view, op, &mut hint) {
+            count(&mut entry.ops, (trace.cpu_ops.name[op], trace.cpu_ops.inputs[op]));
         }
     });
     sums
 }
 
 /// The operator that launched a piece of work: the innermost one around its API call.
-pub(crate) fn launching_op(
-    trace: &Trace,
-    api: &ApiIndex,
-    tree: &OpTree,
-    op: GpuOp,
-    hint: &mut usize,
-) -> Option<usize> {
-    let call = api.call_near(op.correlation(trace), hint)?;
-    let op = tree.op_of_call[call as usize];
+pub(crate) fn launching_op(view: &LaneView<'_>, op: GpuOp, hint: &mut usize) -> Option<usize> {
+    let call = view.api.call_near(op.correlation(view.lane.trace), hint)?;
+    let op = view.tree.op_of_call[call as usize];
     (op != NO_OP).then_some(op as usize)
 }
 
@@ -142,11 +112,7 @@ fn count<K: PartialEq>(counts: &mut Vec<(K, u64)>, key: K) {
 
 impl LaneSums {
     fn add_to(self, trace: &Trace, names: &KernelCategories<'_>, name: StringId, sums: &mut Sums) {
-        let category = if self.is_kernel {
-            names.of(name)
-        } else {
-            copy_account(self.copy_kind)
-        };
+        let category = if self.is_kernel { names.of(name) } else { copy_account(self.copy_kind) };
         sums.category = category.to_owned();
         sums.durations.extend(self.durations);
         for (id, n) in self.configs {
@@ -155,10 +121,7 @@ impl LaneSums {
         }
         for ((op, inputs), n) in self.ops {
             let dims = trace.text(trace.inputs[inputs].dims).to_owned();
-            *sums
-                .ops
-                .entry((trace.text(op).to_owned(), dims))
-                .or_default() += n;
+            *sums.ops.entry((trace.text(op).to_owned(), dims)).or_default() += n;
         }
         sums.bytes = match (sums.bytes, self.bytes) {
             (Some(a), Some(b)) => Some(a.saturating_add(b)),
@@ -179,28 +142,19 @@ fn summary(name: String, mut sums: Sums, n: f64, period: i64) -> KernelSummary {
         calls_per_step: calls as f64 / n,
         total_ns,
         ns_per_step: total_ns as f64 / n,
-        ratio: if period == 0 {
-            0.0
-        } else {
-            total_ns as f64 / period as f64
-        },
+        ratio: if period == 0 { 0.0 } else { total_ns as f64 / period as f64 },
         median_ns: stats::median(&mut sums.durations).unwrap_or(0.0),
         grid: config.map(|(grid, _)| grid),
         block: config.map(|(_, block)| block),
         config_count: sums.configs.len() as u64,
         bytes: sums.bytes,
-        op_dims: op
-            .clone()
-            .map(|(_, dims)| dims)
-            .filter(|dims| !dims.is_empty()),
+        op_dims: op.clone().map(|(_, dims)| dims).filter(|dims| !dims.is_empty()),
         op: op.map(|(op, _)| op),
     }
 }
 
 fn most_frequent<K: Clone + Ord + std::hash::Hash>(counts: &HashMap<K, u64>) -> Option<K> {
     // Ties go to the smaller key, so that the answer does not depend on the map's order.
-    let most = counts
-        .iter()
-        .max_by(|a, b| a.1.cmp(b.1).then_with(|| b.0.cmp(a.0)));
+    let most = counts.iter().max_by(|a, b| a.1.cmp(b.1).then_with(|| b.0.cmp(a.0)));
     most.map(|(key, _)| key.clone())
 }

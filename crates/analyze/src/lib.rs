@@ -16,6 +16,7 @@ pub mod roofline;
 mod run;
 mod stats;
 mod steps;
+mod view;
 
 pub use config::Config;
 pub use run::analyze;

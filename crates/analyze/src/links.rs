@@ -71,27 +71,18 @@ impl ApiIndex {
         if !by_correlation.is_sorted() {
             by_correlation.sort_unstable();
         }
-        Self {
-            class_of_name,
-            by_correlation,
-        }
+        Self { class_of_name, by_correlation }
     }
 
     /// The class of calls of this name.
     pub(crate) fn class(&self, name: StringId) -> ApiClass {
-        self.class_of_name
-            .get(name.index())
-            .copied()
-            .flatten()
-            .unwrap_or(ApiClass::Other)
+        self.class_of_name.get(name.index()).copied().flatten().unwrap_or(ApiClass::Other)
     }
 
     /// The row of the call with this correlation id.
     pub(crate) fn call(&self, correlation: OptionalId) -> Option<u32> {
         let id = correlation.value()?;
-        let at = self
-            .by_correlation
-            .partition_point(|&(other, _)| other < id);
+        let at = self.by_correlation.partition_point(|&(other, _)| other < id);
         let &(found, row) = self.by_correlation.get(at)?;
         (found == id).then_some(row)
     }
@@ -108,9 +99,7 @@ impl ApiIndex {
                 return Some(self.by_correlation[at].1);
             }
         }
-        let at = self
-            .by_correlation
-            .partition_point(|&(other, _)| other < id);
+        let at = self.by_correlation.partition_point(|&(other, _)| other < id);
         let &(found, row) = self.by_correlation.get(at)?;
         *hint = at;
         (found == id).then_some(row)
@@ -153,10 +142,8 @@ pub(crate) const NO_OP: u32 = u32::MAX;
 impl OpTree {
     pub(crate) fn new(trace: &Trace) -> Self {
         let (ops, calls) = (&trace.cpu_ops, &trace.api_calls);
-        let mut tree = Self {
-            op_of_call: vec![NO_OP; calls.len()],
-            parent: vec![NO_OP; ops.len()],
-        };
+        let mut tree =
+            Self { op_of_call: vec![NO_OP; calls.len()], parent: vec![NO_OP; ops.len()] };
         let mut stacks: Vec<Vec<u32>> = vec![Vec::new(); trace.threads.len()];
         let (mut op, mut call) = (0, 0);
         while op < ops.len() || call < calls.len() {
@@ -169,10 +156,7 @@ impl OpTree {
                 (calls.start[call], calls.thread[call])
             };
             let stack = &mut stacks[thread.index()];
-            while stack
-                .last()
-                .is_some_and(|&top| ops.end(top as usize) <= start)
-            {
+            while stack.last().is_some_and(|&top| ops.end(top as usize) <= start) {
                 stack.pop();
             }
             let around = stack.last().copied().unwrap_or(NO_OP);

@@ -6,9 +6,9 @@ use steptally_trace_model::interval::Interval;
 use steptally_trace_model::{InputsId, StringId};
 
 use crate::kernels::launching_op;
-use crate::ledger::LaneWindows;
-use crate::links::{NO_OP, OpTree};
+use crate::links::NO_OP;
 use crate::results::OpSummary;
+use crate::view::{LaneView, extent};
 
 #[derive(Clone, Copy, Default)]
 struct Sums {
@@ -23,17 +23,13 @@ struct Sums {
 ///
 /// With marks, an operator belongs to a step when it starts between the step's mark and the next
 /// step's mark; without, when it starts within the step's period.
-pub(crate) fn summarise(lanes: &[LaneWindows<'_>], trees: &[&OpTree]) -> Vec<OpSummary> {
+pub(crate) fn summarise(views: &[LaneView<'_>]) -> Vec<OpSummary> {
     let mut by_key: HashMap<(&str, &str, &str), Sums> = HashMap::new();
-    for (windows, tree) in lanes.iter().zip(trees) {
-        let trace = windows.lane.trace;
-        for ((name, inputs), of_lane) in lane_sums(windows, tree) {
+    for view in views {
+        let trace = view.lane.trace;
+        for ((name, inputs), of_lane) in lane_sums(view) {
             let inputs = trace.inputs[inputs];
-            let key = (
-                trace.text(name),
-                trace.text(inputs.dims),
-                trace.text(inputs.types),
-            );
+            let key = (trace.text(name), trace.text(inputs.dims), trace.text(inputs.types));
             let sums = by_key.entry(key).or_default();
             sums.calls += of_lane.calls;
             sums.host_total += of_lane.host_total;
@@ -42,7 +38,7 @@ pub(crate) fn summarise(lanes: &[LaneWindows<'_>], trees: &[&OpTree]) -> Vec<OpS
             sums.gpu_total += of_lane.gpu_total;
         }
     }
-    let n: f64 = lanes.iter().map(|lane| lane.windows.len()).sum::<usize>() as f64;
+    let n = extent(views).0 as f64;
     let mut rows: Vec<OpSummary> = by_key
         .into_iter()
         .map(|((name, dims, types), sums)| OpSummary {
@@ -66,13 +62,13 @@ pub(crate) fn summarise(lanes: &[LaneWindows<'_>], trees: &[&OpTree]) -> Vec<OpS
     rows
 }
 
-fn lane_sums(windows: &LaneWindows<'_>, tree: &OpTree) -> HashMap<(StringId, InputsId), Sums> {
-    let trace = windows.lane.trace;
+fn lane_sums(view: &LaneView<'_>) -> HashMap<(StringId, InputsId), Sums> {
+    let trace = view.lane.trace;
     let ops = &trace.cpu_ops;
     let mut gpu_self = vec![0i64; ops.len()];
     let mut hint = 0;
-    for op in &windows.lane.ops {
-        if let Some(row) = launching_op(trace, windows.api, tree, *op, &mut hint) {
+    for op in &view.lane.ops {
+        if let Some(row) = launching_op(view, *op, &mut hint) {
             gpu_self[row] += (op.end - op.start).as_ns();
         }
     }
@@ -80,14 +76,14 @@ fn lane_sums(windows: &LaneWindows<'_>, tree: &OpTree) -> HashMap<(StringId, Inp
     let mut gpu_total = gpu_self.clone();
     let mut in_children = vec![0i64; ops.len()];
     for row in (0..ops.len()).rev() {
-        let parent = tree.parent[row];
+        let parent = view.tree.parent[row];
         if parent != NO_OP {
             gpu_total[parent as usize] += gpu_total[row];
             in_children[parent as usize] += ops.duration[row].as_ns();
         }
     }
     let mut sums: HashMap<(StringId, InputsId), Sums> = HashMap::new();
-    let mut host_windows = host_windows(windows).into_iter().peekable();
+    let mut host_windows = host_windows(view).into_iter().peekable();
     for row in 0..ops.len() {
         let start = ops.start[row];
         while host_windows.next_if(|window| window.end <= start).is_some() {}
@@ -108,39 +104,23 @@ fn lane_sums(windows: &LaneWindows<'_>, tree: &OpTree) -> HashMap<(StringId, Inp
 }
 
 /// When the host worked for the accounted steps: from each one's mark to the next mark.
-fn host_windows(windows: &LaneWindows<'_>) -> Vec<Interval> {
-    let Some(steps) = windows.steps else {
+fn host_windows(view: &LaneView<'_>) -> Vec<Interval> {
+    let Some(steps) = view.steps else {
         // No steps: everything the host did.
         let all = Interval {
             start: steptally_trace_model::Timestamp::MIN,
             end: steptally_trace_model::Timestamp::MAX,
         };
-        return if windows.windows.is_empty() {
-            Vec::new()
-        } else {
-            vec![all]
-        };
+        return if view.windows.is_empty() { Vec::new() } else { vec![all] };
     };
     let mark = |position: usize| steps.steps.get(position)?.mark;
-    let host_window = |window: &Interval| {
-        let position = steps
-            .periods
-            .iter()
-            .position(|period| period.as_ref() == Some(window))?;
+    let host_window = |position: usize| {
         let start = mark(position)?.interval.start;
-        let next = (position + 1..steps.steps.len())
-            .find_map(mark)?
-            .interval
-            .start;
-        Some(Interval {
-            start,
-            end: next.max(start),
-        })
+        let next = (position + 1..steps.steps.len()).find_map(mark)?.interval.start;
+        Some(Interval { start, end: next.max(start) })
     };
-    let mut host: Vec<Interval> = windows
-        .windows
-        .iter()
-        .map(|window| host_window(window).unwrap_or(*window))
+    let mut host: Vec<Interval> = (view.selected.iter().zip(&view.windows))
+        .map(|(&position, window)| host_window(position).unwrap_or(*window))
         .collect();
     host.sort_by_key(|window| window.start);
     host

@@ -5,7 +5,7 @@ use steptally_trace_model::Trace;
 use crate::gpu::{self, Lane};
 use crate::links::{ApiIndex, OpTree};
 use crate::results::{Analysis, DeviceUse, RankSummary};
-use crate::{Config, kernels, ledger, ops, quality, steps};
+use crate::{Config, kernels, ledger, ops, quality, steps, view};
 
 /// Analyses the traces of one run, one per rank.
 ///
@@ -33,30 +33,20 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         device.left_out = lane.left_out;
     }
 
-    let apis: Vec<&ApiIndex> = trace_of_lane
-        .iter()
-        .map(|&trace| &indexes[trace].0)
-        .collect();
-    let trees: Vec<&OpTree> = trace_of_lane
-        .iter()
-        .map(|&trace| &indexes[trace].1)
-        .collect();
+    let links: Vec<&(ApiIndex, OpTree)> =
+        trace_of_lane.iter().map(|&trace| &indexes[trace]).collect();
+    let apis: Vec<&ApiIndex> = links.iter().map(|(api, _)| api).collect();
     let detection = steps::detect(&lanes, &apis, config);
     let (lane_steps, selection) = steps::select(&detection, config);
     let step_table = steps::step_table(&detection, &lanes, &lane_steps, selection.as_ref());
-    let (scope, windows) = ledger::windows(&lanes, &apis, &lane_steps, selection.as_ref());
+    let (scope, views) =
+        view::views(&lanes, &links, &lane_steps, selection.as_ref(), &config.categories);
 
-    let categories = &config.categories;
-    let (ledger, (kernels, ops)) = std::thread::scope(|scope_of_threads| {
-        let accounts = scope_of_threads.spawn(|| ledger::account_time(scope, &windows, categories));
-        let summaries = (
-            kernels::summarise(&windows, &trees, categories),
-            ops::summarise(&windows, &trees),
-        );
-        let accounts = accounts
-            .join()
-            .unwrap_or_else(|cause| std::panic::resume_unwind(cause));
-        (accounts, summaries)
+    let (ledger, (kernels, ops)) = std::thread::scope(|threads| {
+        let ledger = threads.spawn(|| ledger::account_time(scope, &views, &config.categories));
+        let summaries = (kernels::summarise(&views), ops::summarise(&views));
+        let ledger = ledger.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause));
+        (ledger, summaries)
     });
     let inputs = quality::Inputs {
         traces: &traces,
@@ -68,10 +58,7 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
     };
     Analysis {
         quality: quality::judge(&inputs),
-        ranks: traces
-            .iter()
-            .map(|trace| rank_summary(trace, &lanes))
-            .collect(),
+        ranks: traces.iter().map(|trace| rank_summary(trace, &lanes)).collect(),
         devices,
         steps: step_table,
         ledger,
@@ -92,9 +79,7 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> 
         threads
             .into_iter()
             .flat_map(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|cause| std::panic::resume_unwind(cause))
+                thread.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause))
             })
             .collect()
     })
@@ -102,33 +87,21 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> 
 
 fn rank_summary(trace: &Trace, lanes: &[Lane<'_>]) -> RankSummary {
     let own = lanes.iter().filter(|lane| std::ptr::eq(lane.trace, trace));
-    let device = own
-        .max_by_key(|lane| lane.ops.len())
-        .and_then(|lane| lane.device);
+    let device = own.max_by_key(|lane| lane.ops.len()).and_then(|lane| lane.device);
     let rank = trace.meta.rank.as_ref();
     let properties = device.and_then(|device| trace.meta.device(device));
-    let mut process_names: Vec<&str> = trace
-        .process_names
-        .values()
-        .map(|name| trace.text(*name))
-        .collect();
+    let mut process_names: Vec<&str> =
+        trace.process_names.values().map(|name| trace.text(*name)).collect();
     process_names.sort_unstable();
     let is_host = |name: &&&str| !name.is_empty() && !name.starts_with("GPU ");
     RankSummary {
         rank: trace.rank(),
         rank_source: rank.map(|rank| rank.source.code().to_owned()),
-        label: rank
-            .map(|rank| rank.label.clone())
-            .filter(|label| !label.is_empty()),
+        label: rank.map(|rank| rank.label.clone()).filter(|label| !label.is_empty()),
         device,
-        gpu_name: properties
-            .map(|p| p.name.clone())
-            .filter(|name| !name.is_empty()),
+        gpu_name: properties.map(|p| p.name.clone()).filter(|name| !name.is_empty()),
         world_size: trace.meta.world_size,
-        process_name: process_names
-            .iter()
-            .find(is_host)
-            .map(|name| (*name).to_owned()),
+        process_name: process_names.iter().find(is_host).map(|name| (*name).to_owned()),
         event_count: trace.event_count() as u64,
         partial: trace.meta.partial,
     }

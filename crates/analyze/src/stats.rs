@@ -34,11 +34,7 @@ pub(crate) fn median(values: &mut [i64]) -> Option<f64> {
 fn median_of_sorted(sorted: &[i64]) -> f64 {
     let n = sorted.len();
     let upper = sorted[n / 2] as f64;
-    if n % 2 == 1 {
-        upper
-    } else {
-        (sorted[n / 2 - 1] as f64 + upper) / 2.0
-    }
+    if n % 2 == 1 { upper } else { (sorted[n / 2 - 1] as f64 + upper) / 2.0 }
 }
 
 #[cfg(test)]

@@ -162,14 +162,7 @@ fn host_time_is_split_by_what_the_host_did() {
         .ledger
         .host_activity
         .iter()
-        .map(|a| {
-            (
-                a.account.as_str(),
-                a.kind.as_str(),
-                a.name.as_str(),
-                a.ns_per_step,
-            )
-        })
+        .map(|a| (a.account.as_str(), a.kind.as_str(), a.name.as_str(), a.ns_per_step))
         .collect();
     let range = "scheduler.process_batch_result";
     assert_eq!(
@@ -177,12 +170,7 @@ fn host_time_is_split_by_what_the_host_did() {
         [
             ("idle.between_steps", "range", range, 3000.0),
             ("idle.between_steps", "nothing_recorded", "", 1500.0),
-            (
-                "idle.host_launched_late",
-                "range",
-                "step[DECODE bs=1]",
-                1100.0
-            ),
+            ("idle.host_launched_late", "range", "step[DECODE bs=1]", 1100.0),
             ("idle.host_blocked", "api", "cudaStreamSynchronize", 1000.0),
             ("idle.host_launched_late", "op", "aten::item", 1000.0),
         ]
@@ -227,12 +215,7 @@ fn without_api_calls_idle_time_has_no_known_cause() {
     assert_eq!(analysis.steps.detected_by, "kernel_sequence");
     assert_eq!(
         accounts(&analysis),
-        [
-            ("embedding", 30),
-            ("gemm.bf16", 3 * 190),
-            ("idle.unknown", 3 * 800)
-        ]
-        .into()
+        [("embedding", 30), ("gemm.bf16", 3 * 190), ("idle.unknown", 3 * 800)].into()
     );
     assert_eq!(analysis.ledger.unknown_idle_ratio, Some(0.8));
 }
@@ -240,9 +223,7 @@ fn without_api_calls_idle_time_has_no_known_cause() {
 #[test]
 fn a_kernel_that_no_rule_knows_is_shown_as_uncategorised() {
     let trace = one_step(1500, 2000, |dsl| {
-        dsl.launch("cudaLaunchKernel", 100..200, 1)
-            .kernel("mystery", 1000..2000)
-            .correlation(1)
+        dsl.launch("cudaLaunchKernel", 100..200, 1).kernel("mystery", 1000..2000).correlation(1)
     });
     let analysis = run(trace);
     assert_eq!(accounts(&analysis), [("uncategorised", 1000)].into());

@@ -8,18 +8,8 @@ use support::{accounts, run};
 
 #[track_caller]
 fn check(analysis: &Analysis, code: &str, status: CheckStatus, count: u64) {
-    let check = analysis
-        .quality
-        .checks
-        .iter()
-        .find(|check| check.code == code)
-        .unwrap();
-    assert_eq!(
-        (check.status, check.count),
-        (status, count),
-        "{code}: {}",
-        check.effect
-    );
+    let check = analysis.quality.checks.iter().find(|check| check.code == code).unwrap();
+    assert_eq!((check.status, check.count), (status, count), "{code}: {}", check.effect);
 }
 
 /// `n` marked decode steps of 1000 ns with one 400 ns kernel each, from `base`.
@@ -52,40 +42,22 @@ fn launches_without_kernels_are_counted_and_lower_the_grade() {
     for id in 0..100i64 {
         dsl = dsl.launch("cudaLaunchKernel", id * 100..id * 100 + 10, id as u64);
         if id >= 30 {
-            dsl = dsl
-                .kernel("nvjet_a", id * 100 + 20..id * 100 + 60)
-                .correlation(id as u64);
+            dsl = dsl.kernel("nvjet_a", id * 100 + 20..id * 100 + 60).correlation(id as u64);
         }
     }
     let analysis = run(dsl.build());
-    check(
-        &analysis,
-        "launches_without_gpu_work",
-        CheckStatus::Warn,
-        30,
-    );
-    let found = &analysis
-        .quality
-        .checks
-        .iter()
-        .find(|c| c.code == "launches_without_gpu_work");
+    check(&analysis, "launches_without_gpu_work", CheckStatus::Warn, 30);
+    let found = &analysis.quality.checks.iter().find(|c| c.code == "launches_without_gpu_work");
     let found = found.unwrap();
     assert_eq!(found.of, Some(100));
     // Nine in ten of 30: the 27th lost launch starts at 2600 ns.
-    assert!(
-        found
-            .effect
-            .ends_with("nine in ten of them within 0.002 ms of the first call")
-    );
+    assert!(found.effect.ends_with("nine in ten of them within 0.002 ms of the first call"));
     assert_eq!(analysis.quality.grade, Grade::E);
 }
 
 #[test]
 fn work_without_a_launch_still_counts_as_gpu_time() {
-    let analysis = run(steps(20, 0)
-        .kernel("rmsnorm", 600..700)
-        .correlation(77_777)
-        .build());
+    let analysis = run(steps(20, 0).kernel("rmsnorm", 600..700).correlation(77_777).build());
     check(&analysis, "gpu_work_without_launch", CheckStatus::Note, 1);
     assert_eq!(accounts(&analysis)["norm"], 100);
 }
@@ -95,10 +67,7 @@ fn timeless_and_stray_events_are_left_out_of_all_but_devices() {
     let base = 1_600_000_000_000_000_000;
     let trace = steps(200, base)
         .kernel("nvjet_a", 0..0)
-        .kernel(
-            "nvjet_a",
-            base + 3_600_000_000_000..base + 3_600_000_000_100,
-        )
+        .kernel("nvjet_a", base + 3_600_000_000_000..base + 3_600_000_000_100)
         .build();
     let analysis = run(trace);
     check(&analysis, "timeless_events", CheckStatus::Warn, 1);
@@ -135,15 +104,9 @@ fn an_impossible_duration_is_cut_at_the_next_start() {
     let analysis = run(dsl.build());
     check(&analysis, "impossible_durations", CheckStatus::Warn, 1);
     let left_out = analysis.devices[0].left_out;
-    assert_eq!(
-        (left_out.clipped_count, left_out.clipped_ns),
-        (1, 2_000_000_000 - 60_000)
-    );
+    assert_eq!((left_out.clipped_count, left_out.clipped_ns), (1, 2_000_000_000 - 60_000));
     // Raw: as recorded. Later numbers: 999 x 50 us + 60 us.
-    assert_eq!(
-        analysis.devices[0].kernel_sum_ns,
-        999 * 50_000 + 2_000_000_000
-    );
+    assert_eq!(analysis.devices[0].kernel_sum_ns, 999 * 50_000 + 2_000_000_000);
     assert_eq!(analysis.kernels[0].total_ns, 999 * 50_000 + 60_000);
 }
 
@@ -195,10 +158,7 @@ fn a_trace_of_the_host_only_says_so() {
     let analysis = run(TraceDsl::new().op("aten::mul", 0..10, "").build());
     let refused = analysis.quality.refused.unwrap();
     assert_eq!(refused.code, "no_gpu_events");
-    assert_eq!(
-        refused.reason,
-        "no GPU kernels recorded: this is a trace of the host only"
-    );
+    assert_eq!(refused.reason, "no GPU kernels recorded: this is a trace of the host only");
 }
 
 #[test]
@@ -213,10 +173,7 @@ fn an_idle_server_is_no_load() {
     }
     let refused = run(dsl.build()).quality.refused.unwrap();
     assert_eq!(refused.code, "no_load");
-    assert_eq!(
-        refused.reason,
-        "no load during the capture: 3 kernels in 5000 ms"
-    );
+    assert_eq!(refused.reason, "no load during the capture: 3 kernels in 5000 ms");
 }
 
 #[test]
@@ -270,18 +227,8 @@ fn whole_microseconds_are_noted() {
     for n in 0..20i64 {
         dsl = dsl.kernel("nvjet_a", n * 14_000..n * 14_000 + 10_000);
     }
-    check(
-        &run(dsl.build()),
-        "microsecond_timestamps",
-        CheckStatus::Note,
-        1,
-    );
-    check(
-        &run(steps(20, 1).build()),
-        "microsecond_timestamps",
-        CheckStatus::Pass,
-        0,
-    );
+    check(&run(dsl.build()), "microsecond_timestamps", CheckStatus::Note, 1);
+    check(&run(steps(20, 1).build()), "microsecond_timestamps", CheckStatus::Pass, 0);
 }
 
 #[test]

@@ -27,12 +27,7 @@ fn sparse_layers(extra: &Value) -> Vec<usize> {
         fields[name] = value.clone();
     }
     let layers = read(&fields).layers;
-    layers
-        .iter()
-        .enumerate()
-        .filter(|(_, layer)| layer.moe)
-        .map(|(at, _)| at)
-        .collect()
+    layers.iter().enumerate().filter(|(_, layer)| layer.moe).map(|(at, _)| at).collect()
 }
 
 fn error(extra: &Value) -> ConfigError {
@@ -41,34 +36,21 @@ fn error(extra: &Value) -> ConfigError {
 
 fn quantized(extra: &Value, module: &str) -> Option<(String, f64)> {
     let model = read(&json!({"quantization_config": extra}));
-    model
-        .quantization
-        .format_of(module)
-        .map(|format| (format.name.clone(), format.bits))
+    model.quantization.format_of(module).map(|format| (format.name.clone(), format.bits))
 }
 
 #[test]
 fn heads_absent_or_different() {
-    let Attention::Grouped { kv_heads, head, .. } = read(&json!({})).attention else {
-        panic!()
-    };
+    let Attention::Grouped { kv_heads, head, .. } = read(&json!({})).attention else { panic!() };
     assert_eq!((kv_heads, head), (4, 16));
     let other = json!({"head_dim": 8, "num_key_value_heads": 2});
-    let Attention::Grouped { kv_heads, head, .. } = read(&other).attention else {
-        panic!()
-    };
+    let Attention::Grouped { kv_heads, head, .. } = read(&other).attention else { panic!() };
     assert_eq!((kv_heads, head), (2, 8));
     // with latent attention head_dim is something else and is not read
     let latent = json!({"head_dim": 64, "kv_lora_rank": 6, "q_lora_rank": null,
         "qk_nope_head_dim": 3, "qk_rope_head_dim": 2, "v_head_dim": 5});
-    let expected = Attention::Latent {
-        heads: 4,
-        q_rank: None,
-        kv_rank: 6,
-        nope: 3,
-        rope: 2,
-        value_head: 5,
-    };
+    let expected =
+        Attention::Latent { heads: 4, q_rank: None, kv_rank: 6, nope: 3, rope: 2, value_head: 5 };
     assert_eq!(read(&latent).attention, expected);
 }
 
@@ -82,10 +64,7 @@ fn a_text_model_inside_another() {
             "shared_expert_intermediate_size": 24},
     });
     let model = ModelConfig::parse(&outer.to_string(), None).unwrap();
-    assert_eq!(
-        (model.model_type.as_str(), model.hidden),
-        ("qwen3_5_moe_text", 32)
-    );
+    assert_eq!((model.model_type.as_str(), model.hidden), ("qwen3_5_moe_text", 32));
     assert_eq!(model.quantization.method(), Some("fp8"));
     assert_eq!(model.moe.unwrap().shared_width, 24);
 }
@@ -94,18 +73,9 @@ fn a_text_model_inside_another() {
 fn rules_for_layers_with_experts() {
     assert_eq!(sparse_layers(&json!({})), [0, 1, 2, 3, 4, 5]);
     assert_eq!(sparse_layers(&json!({"first_k_dense_replace": 4})), [4, 5]);
-    assert_eq!(
-        sparse_layers(&json!({"moe_layer_freq": 2, "first_k_dense_replace": 1})),
-        [2, 4]
-    );
-    assert_eq!(
-        sparse_layers(&json!({"moe_layer_freq": [0, 1, 0, 1, 1, 0]})),
-        [1, 3, 4]
-    );
-    assert_eq!(
-        sparse_layers(&json!({"decoder_sparse_step": 2, "mlp_only_layers": [3]})),
-        [1, 5]
-    );
+    assert_eq!(sparse_layers(&json!({"moe_layer_freq": 2, "first_k_dense_replace": 1})), [2, 4]);
+    assert_eq!(sparse_layers(&json!({"moe_layer_freq": [0, 1, 0, 1, 1, 0]})), [1, 3, 4]);
+    assert_eq!(sparse_layers(&json!({"decoder_sparse_step": 2, "mlp_only_layers": [3]})), [1, 5]);
     let types = ["dense", "dense", "sparse", "sparse", "dense", "sparse"];
     assert_eq!(sparse_layers(&json!({"mlp_layer_types": types})), [2, 3, 5]);
     assert_eq!(read(&json!({"num_experts": 0})).moe, None);
@@ -121,10 +91,7 @@ fn names_of_expert_fields() {
     ] {
         let moe = read(&json!({experts: 8, topk: 2})).moe.unwrap();
         // no moe_intermediate_size: the experts have intermediate_size
-        assert_eq!(
-            (moe.experts, moe.topk, moe.width, moe.shared_width),
-            (8, 2, 128, 0)
-        );
+        assert_eq!((moe.experts, moe.topk, moe.width, moe.shared_width), (8, 2, 128, 0));
     }
 }
 
@@ -132,17 +99,10 @@ fn names_of_expert_fields() {
 fn windows() {
     let spans = |extra: &Value| -> Vec<bool> {
         let sliding = |span: Span| span == Span::Sliding(9);
-        read(extra)
-            .layers
-            .iter()
-            .map(|layer| sliding(layer.attention))
-            .collect()
+        read(extra).layers.iter().map(|layer| sliding(layer.attention)).collect()
     };
     assert_eq!(spans(&json!({"sliding_window": 9})), [true; 6]);
-    assert_eq!(
-        spans(&json!({"sliding_window": 9, "use_sliding_window": false})),
-        [false; 6]
-    );
+    assert_eq!(spans(&json!({"sliding_window": 9, "use_sliding_window": false})), [false; 6]);
     let gemma = json!({"sliding_window": 9, "sliding_window_pattern": 3});
     assert_eq!(spans(&gemma), [true, true, false, true, true, false]);
     let qwen = json!({"sliding_window": 9, "max_window_layers": 4, "model_type": "qwen2"});
@@ -159,11 +119,7 @@ fn indexer_layers_by_list_pattern_and_rule() {
             fields[name] = value.clone();
         }
         let layers = read(&fields).layers;
-        assert!(
-            layers
-                .iter()
-                .all(|layer| layer.attention == Span::Sparse(3))
-        );
+        assert!(layers.iter().all(|layer| layer.attention == Span::Sparse(3)));
         layers.iter().map(|layer| layer.indexer).collect()
     };
     assert_eq!(indexed(json!({})), [true; 6]);
@@ -177,16 +133,10 @@ fn indexer_layers_by_list_pattern_and_rule() {
 
 #[test]
 fn precision_of_modules() {
-    let (attention, expert) = (
-        "model.layers.1.self_attn.o_proj",
-        "model.layers.1.mlp.experts.0.w",
-    );
+    let (attention, expert) = ("model.layers.1.self_attn.o_proj", "model.layers.1.mlp.experts.0.w");
     let named = |name: &str, bits: f64| Some((name.to_owned(), bits));
     let block = json!({"quant_method": "fp8", "weight_block_size": [128, 128]});
-    assert_eq!(
-        quantized(&block, attention),
-        named("fp8 128x128", 8.0 + 32.0 / 16384.0)
-    );
+    assert_eq!(quantized(&block, attention), named("fp8 128x128", 8.0 + 32.0 / 16384.0));
     assert_eq!(quantized(&block, "lm_head"), None);
     let mxfp4 =
         json!({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]});
@@ -211,10 +161,7 @@ fn precision_of_modules() {
     assert_eq!(quantized(&modelopt, attention), None);
     assert_eq!(quantized(&modelopt, expert), named("nvfp4", 4.5));
     let model = read(&json!({"quantization_config": modelopt}));
-    assert_eq!(
-        model.quantization.cache().map(|format| format.bits),
-        Some(8.0)
-    );
+    assert_eq!(model.quantization.cache().map(|format| format.bits), Some(8.0));
 }
 
 #[test]
@@ -225,14 +172,8 @@ fn a_separate_file_with_mixed_precision() {
             "model.layers.1.mlp.experts*": {"quant_algo": "NVFP4", "group_size": 16}}}});
     let model = ModelConfig::parse(&config(&json!({})), Some(&separate.to_string())).unwrap();
     let name = |module: &str| model.quantization.format_of(module).map(|f| f.name.clone());
-    assert_eq!(
-        name("model.layers.1.self_attn.o_proj").as_deref(),
-        Some("fp8")
-    );
-    assert_eq!(
-        name("model.layers.1.mlp.experts.0.w").as_deref(),
-        Some("nvfp4")
-    );
+    assert_eq!(name("model.layers.1.self_attn.o_proj").as_deref(), Some("fp8"));
+    assert_eq!(name("model.layers.1.mlp.experts.0.w").as_deref(), Some("nvfp4"));
     assert_eq!(name("model.layers.2.self_attn.o_proj"), None);
 }
 
@@ -249,10 +190,7 @@ fn an_unknown_architecture_is_read_with_a_note() {
 
 #[test]
 fn tied_embeddings_are_counted_once() {
-    let (apart, tied) = (
-        read(&json!({})),
-        read(&json!({"tie_word_embeddings": true})),
-    );
+    let (apart, tied) = (read(&json!({})), read(&json!({"tie_word_embeddings": true})));
     assert_eq!(apart.parameters().total - tied.parameters().total, 6400);
     assert_eq!(apart.parameters().active, tied.parameters().active);
 }
@@ -260,26 +198,17 @@ fn tied_embeddings_are_counted_once() {
 #[test]
 fn errors_name_the_field() {
     for (extra, message) in [
-        (
-            json!({"hidden_size": null}),
-            "config.json: no `hidden_size` (nor n_embd, d_model, dim)",
-        ),
+        (json!({"hidden_size": null}), "config.json: no `hidden_size` (nor n_embd, d_model, dim)"),
         (
             json!({"num_attention_heads": "four"}),
             "config.json: `num_attention_heads` is \"four\", expected a whole number",
         ),
-        (
-            json!({"vocab_size": 0}),
-            "config.json: `vocab_size` is 0, expected a positive number",
-        ),
+        (json!({"vocab_size": 0}), "config.json: `vocab_size` is 0, expected a positive number"),
         (
             json!({"num_hidden_layers": 1_000_000}),
             "config.json: `num_hidden_layers` is 1000000, expected at most 10000",
         ),
-        (
-            json!({"kv_lora_rank": 6}),
-            "config.json: no `qk_nope_head_dim`",
-        ),
+        (json!({"kv_lora_rank": 6}), "config.json: no `qk_nope_head_dim`"),
         (
             json!({"intermediate_size": null}),
             "config.json: no `intermediate_size` (nor n_inner, ffn_dim)",
@@ -308,15 +237,7 @@ fn errors_name_the_field() {
         assert_eq!(error(&extra).to_string(), message);
     }
     let broken = ModelConfig::parse("[1]", None).unwrap_err().to_string();
-    assert!(
-        broken.starts_with("config.json: not a JSON object: invalid type"),
-        "{broken}"
-    );
-    let broken = ModelConfig::parse(&config(&json!({})), Some("{"))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        broken.starts_with("hf_quant_config.json: not a JSON object: EOF"),
-        "{broken}"
-    );
+    assert!(broken.starts_with("config.json: not a JSON object: invalid type"), "{broken}");
+    let broken = ModelConfig::parse(&config(&json!({})), Some("{")).unwrap_err().to_string();
+    assert!(broken.starts_with("hf_quant_config.json: not a JSON object: EOF"), "{broken}");
 }

@@ -18,10 +18,7 @@ fn bound(deployment: &Deployment) -> Roofline {
 }
 
 fn part_bytes(bound: &Roofline, part: Part, name: &str) -> u64 {
-    let found = bound
-        .components
-        .iter()
-        .filter(|c| c.part == part && c.name == name);
+    let found = bound.components.iter().filter(|c| c.part == part && c.name == name);
     found.map(|component| component.memory_bytes).sum()
 }
 
@@ -40,20 +37,11 @@ fn all_weights_in_four_bits_and_sharded() {
     // router 117,964,800 x 2 = 235,929,600 B, head 951,582,720 x 2 = 1,903,165,440 B
     // sum 24,094,261,248 B / 8 = 3,011,782,656 B / 1.792 TB/s = 1.680682 ms
     assert_eq!(bound.memory_bytes, 3_011_782_656);
-    assert!(
-        (bound.components_ns - 1_680_682).abs() <= 6,
-        "{}",
-        bound.components_ns
-    );
+    assert!((bound.components_ns - 1_680_682).abs() <= 6, "{}", bound.components_ns);
     // 2 x 78 all-reduces of 10 us; message 6144 x 2 B, ring x 2 x 7/8: 156 x 12288 x 1.75
-    let [all_reduce] = &bound.collectives[..] else {
-        panic!("one kind of collective")
-    };
+    let [all_reduce] = &bound.collectives[..] else { panic!("one kind of collective") };
     assert_eq!((all_reduce.count, all_reduce.message_bytes), (156, 12_288));
-    assert_eq!(
-        (all_reduce.payload_bytes, all_reduce.ring_bytes),
-        (1_916_928, 3_354_624)
-    );
+    assert_eq!((all_reduce.payload_bytes, all_reduce.ring_bytes), (1_916_928, 3_354_624));
     assert_eq!(bound.collectives_ns, 1_560_000);
     assert!((bound.step_ns - 3_240_682).abs() <= 6); // 3.24 ms
     assert_eq!(bound.tokens_per_s.round(), 309.0);
@@ -61,10 +49,7 @@ fn all_weights_in_four_bits_and_sharded() {
 
 #[test]
 fn the_published_checkpoint_as_it_is_served() {
-    let deployment = Deployment {
-        all_reduce_ns: Some(10_000),
-        ..Deployment::new(8, 1, 1024)
-    };
+    let deployment = Deployment { all_reduce_ns: Some(10_000), ..Deployment::new(8, 1, 1024) };
     let bound = bound(&deployment);
     let attention = Part::AttentionProjections;
     for (part, name, bytes) in [
@@ -97,35 +82,21 @@ fn the_published_checkpoint_as_it_is_served() {
     assert_eq!((bound.step_ns as f64 / 1e4).round(), 673.0);
     assert_eq!(bound.tokens_per_s.round(), 149.0);
     // weights of one rank fit into 95.6 GiB
-    assert!(
-        !bound
-            .assumptions
-            .iter()
-            .any(|line| line.contains("do not fit"))
-    );
+    assert!(!bound.assumptions.iter().any(|line| line.contains("do not fit")));
     assert!(bound.assumptions[0].starts_with("memory bandwidth 1792 GB/s (aiconfigurator"));
     assert!(bound.assumptions[0].contains("1597: NVIDIA product page"));
 }
 
 #[test]
 fn the_same_with_the_server_cards_bandwidth_or_without_indexer() {
-    let published = Deployment {
-        all_reduce_ns: Some(10_000),
-        ..Deployment::new(8, 1, 1024)
-    };
+    let published = Deployment { all_reduce_ns: Some(10_000), ..Deployment::new(8, 1, 1024) };
     // 9,257,287,608 / 1.597e12 = 5.796674 ms + 1.56 = 7.356674 ms
-    let server = Deployment {
-        memory_bytes_per_s: Some(1.597e12),
-        ..published.clone()
-    };
+    let server = Deployment { memory_bytes_per_s: Some(1.597e12), ..published.clone() };
     let server = bound(&server);
     assert_eq!((server.step_ns as f64 / 1e4).round(), 736.0);
     assert_eq!((server.tokens_per_s * 10.0).round(), 1359.0);
     // less the indexer's 1,461,977,088 B: 7,795,310,520 / 1.792e12 = 4.350062 ms + 1.56 = 5.91 ms
-    let without = bound(&Deployment {
-        exclude: vec![Part::Indexer],
-        ..published
-    });
+    let without = bound(&Deployment { exclude: vec![Part::Indexer], ..published });
     assert_eq!((without.step_ns as f64 / 1e4).round(), 591.0);
     assert_eq!(without.tokens_per_s.round(), 169.0);
 }

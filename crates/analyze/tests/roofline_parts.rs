@@ -26,10 +26,7 @@ fn bound(config: &str, deployment: &Deployment) -> Roofline {
 }
 
 fn check(bound: &Roofline, part: Part, name: &str, layers: u32, bytes: u64, flops: u64) {
-    let found = bound
-        .components
-        .iter()
-        .find(|c| c.part == part && c.name == name);
+    let found = bound.components.iter().find(|c| c.part == part && c.name == name);
     let found = found.unwrap_or_else(|| panic!("no {name} in {:?}", bound.components));
     let seen = (found.layers, found.memory_bytes, found.total_flops);
     assert_eq!(seen, (layers, bytes, flops), "{name}");
@@ -42,51 +39,16 @@ fn grouped_attention_and_experts_on_one_rank() {
     let bound = bound(SMALL, &Deployment::new(1, 2, 5));
     let attention = Part::AttentionProjections;
     // 2 requests; FLOP = 2 x weights x 2 tokens
-    check(
-        &bound,
-        attention,
-        "q_proj",
-        2,
-        2 * 16 * 32 * 2,
-        2 * 512 * 2 * 2,
-    );
-    check(
-        &bound,
-        attention,
-        "k_proj",
-        2,
-        2 * 16 * 16 * 2,
-        2 * 256 * 2 * 2,
-    );
-    check(
-        &bound,
-        attention,
-        "v_proj",
-        2,
-        2 * 16 * 16 * 2,
-        2 * 256 * 2 * 2,
-    );
-    check(
-        &bound,
-        attention,
-        "o_proj",
-        2,
-        2 * 32 * 16 * 2,
-        2 * 512 * 2 * 2,
-    );
+    check(&bound, attention, "q_proj", 2, 2 * 16 * 32 * 2, 2 * 512 * 2 * 2);
+    check(&bound, attention, "k_proj", 2, 2 * 16 * 16 * 2, 2 * 256 * 2 * 2);
+    check(&bound, attention, "v_proj", 2, 2 * 16 * 16 * 2, 2 * 256 * 2 * 2);
+    check(&bound, attention, "o_proj", 2, 2 * 32 * 16 * 2, 2 * 512 * 2 * 2);
     check(&bound, Part::DenseMlp, "mlp", 1, 960 * 2, 2 * 960 * 2); // 3 x 16 x 20
     check(&bound, Part::Router, "router", 1, 64 * 2, 2 * 64 * 2); // 16 x 4
     // an expert has 3 x 16 x 10 = 480 weights; 4 (1 - (3/4)^2) = 1.75 distinct ones: 840 x 2 B;
     // each token computes one
     check(&bound, Part::RoutedExperts, "experts", 1, 1680, 2 * 480 * 2);
-    check(
-        &bound,
-        Part::SharedExperts,
-        "shared experts",
-        1,
-        960,
-        2 * 480 * 2,
-    );
+    check(&bound, Part::SharedExperts, "shared experts", 1, 960, 2 * 480 * 2);
     check(&bound, Part::LmHead, "lm_head", 1, 3200, 2 * 1600 * 2);
     // widths (2 x 2 + 1) x 16 = 80; weight + 2 tokens in and out = 5 x 80 x 2 B; 4 FLOP x 80 x 2
     check(&bound, Part::Norms, "norms", 2, 800, 640);
@@ -113,18 +75,9 @@ fn two_ranks_share_the_work() {
     check(&bound, Part::RoutedExperts, "experts", 1, 840, 960);
     check(&bound, Part::LmHead, "lm_head", 1, 1600, 3200);
     check(&bound, Part::KvRead, "full", 2, 640, 1280); // one of two heads
-    let [all_reduce] = &bound.collectives[..] else {
-        panic!("one kind")
-    };
+    let [all_reduce] = &bound.collectives[..] else { panic!("one kind") };
     // 2 x 2 layers of 2 tokens x 16 x 2 B = 64 B; a ring of two sends 2 x 1/2 of it: 64 ns > 50 ns
-    assert_eq!(
-        (
-            all_reduce.count,
-            all_reduce.message_bytes,
-            all_reduce.ring_bytes
-        ),
-        (4, 64, 256)
-    );
+    assert_eq!((all_reduce.count, all_reduce.message_bytes, all_reduce.ring_bytes), (4, 64, 256));
     assert_eq!((all_reduce.time_ns, all_reduce.bound), (256, Bound::Link));
     assert_eq!(bound.step_ns, bound.components_ns + 256);
 }
@@ -135,64 +88,31 @@ fn key_value_heads_are_replicated_over_more_ranks() {
     check(&bound, Part::AttentionProjections, "q_proj", 2, 512, 512);
     check(&bound, Part::AttentionProjections, "k_proj", 2, 512, 512); // one of 2 heads each
     check(&bound, Part::KvRead, "full", 2, 320, 320); // 2 layers x 5 x 16 x 2 B; one query head
-    let k = bound
-        .components
-        .iter()
-        .find(|c| c.name == "k_proj")
-        .unwrap();
+    let k = bound.components.iter().find(|c| c.name == "k_proj").unwrap();
     assert_eq!(k.placement, Placement::Replicated);
 }
 
 #[test]
 fn expert_parallel_ranks_hold_whole_experts() {
-    let deployment = Deployment {
-        ep: 2,
-        ..Deployment::new(2, 2, 5)
-    };
+    let deployment = Deployment { ep: 2, ..Deployment::new(2, 2, 5) };
     let bound = bound(SMALL, &deployment);
     check(&bound, Part::RoutedExperts, "experts", 1, 840, 960);
     let load = bound.experts.as_ref().unwrap();
     assert_eq!((load.distinct, load.per_group), (1.75, 0.875));
     // p = 1 - (3/4)^2 = 7/16, two groups of 2: F(0) = (9/16)^2 = 81/256, F(1) = 1 - 49/256 = 207/256
     let expected = 2.0 - (81.0_f64 / 256.0).powi(2) - (207.0_f64 / 256.0).powi(2);
-    assert!(
-        (load.busiest_group - expected).abs() < 1e-9,
-        "{}",
-        load.busiest_group
-    );
-    assert!(
-        bound
-            .assumptions
-            .iter()
-            .any(|line| line.starts_with("experts are spread evenly"))
-    );
+    assert!((load.busiest_group - expected).abs() < 1e-9, "{}", load.busiest_group);
+    assert!(bound.assumptions.iter().any(|line| line.starts_with("experts are spread evenly")));
 }
 
 #[test]
 fn data_parallel_attention_attends_to_its_own_requests() {
-    let deployment = Deployment {
-        attention_dp: 2,
-        ..Deployment::new(2, 3, 5)
-    };
+    let deployment = Deployment { attention_dp: 2, ..Deployment::new(2, 3, 5) };
     let bound = bound(SMALL, &deployment);
     // 3 requests in 2 groups: the busier one has 2, and all the heads
-    check(
-        &bound,
-        Part::AttentionProjections,
-        "q_proj",
-        2,
-        2048,
-        2 * 512 * 2 * 2,
-    );
+    check(&bound, Part::AttentionProjections, "q_proj", 2, 2048, 2 * 512 * 2 * 2);
     check(&bound, Part::KvRead, "full", 2, 1280, 2560);
-    check(
-        &bound,
-        Part::SharedExperts,
-        "shared experts",
-        1,
-        480,
-        480 * 3,
-    ); // 2 x 480 x 3 / 2
+    check(&bound, Part::SharedExperts, "shared experts", 1, 480, 480 * 3); // 2 x 480 x 3 / 2
     let names: Vec<&str> = bound.collectives.iter().map(|c| c.name.as_str()).collect();
     assert_eq!(names, ["all-gather before MLP", "reduce-scatter after MLP"]);
     // 2 groups x 2 requests x 32 B = 128 B; each rank sends half of it: 64 ns
@@ -208,26 +128,12 @@ fn latent_attention_with_an_indexer() {
     let attention = Part::AttentionProjections;
     check(&bound, attention, "q_a_proj", 4, 4 * 64 * 2, 4 * 2 * 64); // 16 x 4, replicated
     check(&bound, attention, "q_b_proj", 4, 4 * 20 * 2, 4 * 2 * 20); // 4 x 2 x 5, halved
-    check(
-        &bound,
-        attention,
-        "kv_a_proj_with_mqa",
-        4,
-        4 * 128 * 2,
-        4 * 2 * 128,
-    ); // 16 x 8
+    check(&bound, attention, "kv_a_proj_with_mqa", 4, 4 * 128 * 2, 4 * 2 * 128); // 16 x 8
     check(&bound, attention, "kv_b_proj", 4, 4 * 48 * 2, 4 * 2 * 48); // 6 x 2 x 8, halved
     check(&bound, attention, "o_proj", 4, 4 * 80 * 2, 4 * 2 * 80); // 2 x 5 x 16, halved
     check(&bound, Part::Indexer, "wq_b", 2, 2 * 32 * 2, 2 * 2 * 32); // 4 x 2 x 4
     check(&bound, Part::Indexer, "wk", 2, 2 * 64 * 2, 2 * 2 * 64);
-    check(
-        &bound,
-        Part::Indexer,
-        "weights_proj",
-        2,
-        2 * 32 * 2,
-        2 * 2 * 32,
-    );
+    check(&bound, Part::Indexer, "weights_proj", 2, 2 * 32 * 2, 2 * 2 * 32);
     // 3 picked tokens x (6 + 2) x 2 B in 4 layers; FLOP 2 x 1 head x (8 + 6) x 3 x 4
     check(&bound, Part::KvRead, "selected tokens", 4, 192, 336);
     // 5 keys of 4 + 4 B in 2 layers; FLOP 2 x 2 x 4 x 5 x 2
@@ -246,14 +152,7 @@ fn windows_limit_what_is_read() {
          \"model_type\"",
     );
     let bound = bound(&config, &Deployment::new(1, 2, 5));
-    check(
-        &bound,
-        Part::KvRead,
-        "sliding window",
-        1,
-        3 * 32 * 2 * 2,
-        128 * 3 * 2,
-    );
+    check(&bound, Part::KvRead, "sliding window", 1, 3 * 32 * 2 * 2, 128 * 3 * 2);
     check(&bound, Part::KvRead, "full", 1, 5 * 32 * 2 * 2, 128 * 5 * 2);
 }
 
@@ -286,10 +185,7 @@ fn narrow_caches_and_weights() {
         "\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [2, 8], \
          \"modules_to_not_convert\": [\"model.layers.0.self_attn\"]}, \"model_type\"",
     );
-    let deployment = Deployment {
-        kv_format: Some(Format::fp8()),
-        ..Deployment::new(1, 2, 5)
-    };
+    let deployment = Deployment { kv_format: Some(Format::fp8()), ..Deployment::new(1, 2, 5) };
     let bound = bound(&config, &deployment);
     check(&bound, Part::KvRead, "full", 2, 640, 2560);
     check(&bound, Part::LmHead, "lm_head", 1, 3200, 6400); // stays as it is
@@ -297,15 +193,8 @@ fn narrow_caches_and_weights() {
     // 8 + 32 / 16 = 10 bits: 840 x 1.25 B
     check(&bound, Part::RoutedExperts, "experts", 1, 1050, 1920);
     // layer 0 is excluded, layer 1 is not: two rows
-    let rows: Vec<_> = bound
-        .components
-        .iter()
-        .filter(|c| c.name == "q_proj")
-        .collect();
-    let seen: Vec<_> = rows
-        .iter()
-        .map(|c| (c.format.as_str(), c.memory_bytes))
-        .collect();
+    let rows: Vec<_> = bound.components.iter().filter(|c| c.name == "q_proj").collect();
+    let seen: Vec<_> = rows.iter().map(|c| (c.format.as_str(), c.memory_bytes)).collect();
     assert_eq!(seen, [("bf16", 1024), ("fp8 2x8", 640)]);
 }
 
@@ -314,23 +203,12 @@ fn a_large_batch_is_bound_by_the_peak() {
     let mut slow = gpu();
     slow.bf16_tflops.value = 1e-6; // 1 FLOP = 1 us
     let model = ModelConfig::parse(SMALL, None).unwrap();
-    let deployment = Deployment {
-        memory_bandwidth_ratio: 0.5,
-        ..Deployment::new(1, 2, 5)
-    };
+    let deployment = Deployment { memory_bandwidth_ratio: 0.5, ..Deployment::new(1, 2, 5) };
     let bound = roofline(&model, &slow, &deployment, &Measured::default()).unwrap();
-    let head = bound
-        .components
-        .iter()
-        .find(|c| c.part == Part::LmHead)
-        .unwrap();
+    let head = bound.components.iter().find(|c| c.part == Part::LmHead).unwrap();
     assert_eq!((head.time_ns, head.bound), (6_400_000, Bound::Compute));
     // at half the bandwidth a byte takes 2 ns
-    let row = bound
-        .components
-        .iter()
-        .find(|c| c.part == Part::Embedding)
-        .unwrap();
+    let row = bound.components.iter().find(|c| c.part == Part::Embedding).unwrap();
     assert_eq!((row.time_ns, row.bound), (128, Bound::Memory));
 }
 
@@ -341,31 +219,16 @@ fn measurements_replace_the_data_file() {
         device: Some("the one here".to_owned()),
         copy_bytes_per_s: Some(0.5e9),
         bf16_flops: Some(1e6),
-        all_reduce: vec![MeasuredAllReduce {
-            ranks: 2,
-            message_bytes: 64,
-            time_ns: 7.0,
-        }],
+        all_reduce: vec![MeasuredAllReduce { ranks: 2, message_bytes: 64, time_ns: 7.0 }],
         ..Measured::default()
     };
     let deployment = Deployment::new(2, 2, 5);
     let bound = roofline(&model, &gpu(), &deployment, &measured).unwrap();
-    let row = bound
-        .components
-        .iter()
-        .find(|c| c.part == Part::Embedding)
-        .unwrap();
+    let row = bound.components.iter().find(|c| c.part == Part::Embedding).unwrap();
     assert_eq!(row.time_ns, 128);
-    let head = bound
-        .components
-        .iter()
-        .find(|c| c.part == Part::LmHead)
-        .unwrap();
+    let head = bound.components.iter().find(|c| c.part == Part::LmHead).unwrap();
     assert_eq!(head.time_ns, 3_200_000); // half of 6400 FLOP
-    assert_eq!(
-        (bound.collectives[0].time_ns, bound.collectives[0].bound),
-        (28, Bound::Latency)
-    );
+    assert_eq!((bound.collectives[0].time_ns, bound.collectives[0].bound), (28, Bound::Latency));
     assert!(bound.assumptions[0].contains("measured copy on the one here"));
     // what the user states comes first
     let stated = Deployment {
@@ -374,24 +237,14 @@ fn measurements_replace_the_data_file() {
         ..Deployment::new(2, 2, 5)
     };
     let bound = roofline(&model, &gpu(), &stated, &measured).unwrap();
-    let row = bound
-        .components
-        .iter()
-        .find(|c| c.part == Part::Embedding)
-        .unwrap();
+    let row = bound.components.iter().find(|c| c.part == Part::Embedding).unwrap();
     assert_eq!((row.time_ns, bound.collectives_ns), (32, 4000));
 }
 
 #[test]
 fn speculation_pays_for_drafting() {
-    let speculation = Some(Speculation {
-        draft_tokens: 1,
-        accepted_tokens: 1.5,
-    });
-    let deployment = Deployment {
-        speculation,
-        ..Deployment::new(1, 1, 5)
-    };
+    let speculation = Some(Speculation { draft_tokens: 1, accepted_tokens: 1.5 });
+    let deployment = Deployment { speculation, ..Deployment::new(1, 1, 5) };
     let bound = bound(SMALL, &deployment);
     // verifying 2 tokens of one request is as 2 requests of one token, but reads the cache of one:
     // 16,432 - 640
@@ -410,78 +263,38 @@ fn speculation_pays_for_drafting() {
 #[test]
 fn parts_can_be_left_out() {
     let exclude = Part::BESIDE_WEIGHTS.to_vec();
-    let bound = bound(
-        SMALL,
-        &Deployment {
-            exclude,
-            ..Deployment::new(1, 2, 5)
-        },
-    );
+    let bound = bound(SMALL, &Deployment { exclude, ..Deployment::new(1, 2, 5) });
     assert_eq!(bound.memory_bytes, 14_032); // 16,432 - 800 - 64 - 1280 - 256
     let line = "left out: embedding, norms, index keys, KV read, KV write";
-    assert!(
-        bound.assumptions.iter().any(|l| l == line),
-        "{:?}",
-        bound.assumptions
-    );
+    assert!(bound.assumptions.iter().any(|l| l == line), "{:?}", bound.assumptions);
 }
 
 #[test]
 fn impossible_deployments_are_refused() {
     let model = ModelConfig::parse(SMALL, None).unwrap();
     let base = Deployment::new(4, 1, 5);
-    let speculation = Some(Speculation {
-        draft_tokens: 1,
-        accepted_tokens: 3.0,
-    });
+    let speculation = Some(Speculation { draft_tokens: 1, accepted_tokens: 3.0 });
     for (deployment, message) in [
+        (Deployment { batch: 0, ..base.clone() }, "roofline: `batch` is 0"),
+        (Deployment { tp: 0, ..base.clone() }, "roofline: `tp` is 0"),
         (
-            Deployment {
-                batch: 0,
-                ..base.clone()
-            },
-            "roofline: `batch` is 0",
-        ),
-        (
-            Deployment {
-                tp: 0,
-                ..base.clone()
-            },
-            "roofline: `tp` is 0",
-        ),
-        (
-            Deployment {
-                ep: 3,
-                ..base.clone()
-            },
+            Deployment { ep: 3, ..base.clone() },
             "roofline: 4 ranks cannot form 3 equal groups (`ep`)",
         ),
         (
-            Deployment {
-                memory_bandwidth_ratio: 1.5,
-                ..base.clone()
-            },
+            Deployment { memory_bandwidth_ratio: 1.5, ..base.clone() },
             "roofline: `memory_bandwidth_ratio` is 1.5, must be above 0 and at most 1",
         ),
         (
-            Deployment {
-                memory_bytes_per_s: Some(-1.0),
-                ..base.clone()
-            },
+            Deployment { memory_bytes_per_s: Some(-1.0), ..base.clone() },
             "roofline: `memory_bytes_per_s` is -1, must be a positive number",
         ),
         (
-            Deployment {
-                all_reduce_ns: Some(-1),
-                ..base.clone()
-            },
+            Deployment { all_reduce_ns: Some(-1), ..base.clone() },
             "roofline: `all_reduce_ns` is -1, must be at least 0",
         ),
         (
-            Deployment {
-                speculation,
-                ..base.clone()
-            },
+            Deployment { speculation, ..base.clone() },
             "roofline: `accepted_tokens` is 3, must be between 1 and the drafted tokens plus one",
         ),
     ] {

@@ -11,10 +11,7 @@ fn check(config: &str, total: f64, active: f64) -> ModelConfig {
     let model = ModelConfig::parse(config, None).unwrap();
     let counted = model.parameters();
     let tenths = |count: u64| (count as f64 / 1e8).round() / 10.0;
-    assert_eq!(
-        (tenths(counted.total), tenths(counted.active)),
-        (total, active)
-    );
+    assert_eq!((tenths(counted.total), tenths(counted.active)), (total, active));
     model
 }
 
@@ -60,9 +57,7 @@ fn the_indexer_is_part_of_the_totals() {
     let counted = model.parameters();
     assert_eq!(counted.indexer, 61 * 13_959_168);
     // without it, what V3 has
-    let v3 = ModelConfig::parse(config!("deepseek-v3"), None)
-        .unwrap()
-        .parameters();
+    let v3 = ModelConfig::parse(config!("deepseek-v3"), None).unwrap().parameters();
     assert_eq!(counted.total - counted.indexer, v3.total);
     assert_eq!(counted.active - counted.indexer, v3.active);
     // GLM-5.2 runs it in 21 of 78 layers: 21 x 9,371,648
@@ -75,12 +70,7 @@ fn gpt_oss_alternates_its_windows() {
     let model = ModelConfig::parse(config!("gpt-oss-120b"), None).unwrap();
     assert_eq!(model.layers[0].attention, Span::Sliding(128));
     assert_eq!(model.layers[1].attention, Span::Full);
-    assert!(
-        model
-            .notes
-            .iter()
-            .any(|note| note == "biases are not counted")
-    );
+    assert!(model.notes.iter().any(|note| note == "biases are not counted"));
 }
 
 /// The same over the published files themselves, where they are at hand.
@@ -119,9 +109,7 @@ fn totals_of_whole_files() {
     let config = read("nvidia--GLM-5.2-NVFP4_config.json");
     let quant = read("nvidia--GLM-5.2-NVFP4_hf_quant_config.json");
     let inner = ModelConfig::parse(&config, None).unwrap().quantization;
-    let separate = ModelConfig::parse(&config, Some(&quant))
-        .unwrap()
-        .quantization;
+    let separate = ModelConfig::parse(&config, Some(&quant)).unwrap().quantization;
     for (module, name) in [
         ("model.layers.0.mlp.down_proj", None),
         ("model.layers.5.mlp.experts.0.down_proj", Some("nvfp4")),
@@ -131,26 +119,13 @@ fn totals_of_whole_files() {
         ("lm_head", None),
     ] {
         for read in [&inner, &separate] {
-            assert_eq!(
-                read.format_of(module).map(|f| f.name.as_str()),
-                name,
-                "{module}"
-            );
+            assert_eq!(read.format_of(module).map(|f| f.name.as_str()), name, "{module}");
         }
     }
     let quant = read("nvidia--GLM-5-NVFP4_hf_quant_config.json");
-    let quantization = ModelConfig::parse(&config, Some(&quant))
-        .unwrap()
-        .quantization;
-    let name = |module: &str| {
-        quantization
-            .format_of(module)
-            .map(|format| format.name.clone())
-    };
-    assert_eq!(
-        name("model.layers.0.mlp.down_proj").as_deref(),
-        Some("nvfp4")
-    );
+    let quantization = ModelConfig::parse(&config, Some(&quant)).unwrap().quantization;
+    let name = |module: &str| quantization.format_of(module).map(|format| format.name.clone());
+    assert_eq!(name("model.layers.0.mlp.down_proj").as_deref(), Some("nvfp4"));
     assert_eq!(name("model.layers.7.self_attn.q_a_proj"), None);
     assert_eq!(name("model.layers.78.mlp.experts.0.down_proj"), None);
     assert_eq!(quantization.cache().map(|format| format.bits), Some(8.0));

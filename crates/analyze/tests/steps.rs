@@ -20,10 +20,7 @@ fn marked(dsl: TraceDsl, mark: &str, host: i64, gpu: i64, id: u64) -> TraceDsl {
 fn periods(trace: Trace, config: &Config) -> (String, Vec<i64>) {
     let analysis = analyze(&[trace], config);
     let selected = analysis.steps.steps.iter().filter(|step| step.selected);
-    (
-        analysis.steps.detected_by.clone(),
-        selected.filter_map(|step| step.period_ns).collect(),
-    )
+    (analysis.steps.detected_by.clone(), selected.filter_map(|step| step.period_ns).collect())
 }
 
 #[test]
@@ -40,15 +37,9 @@ fn marks_are_mapped_by_correlation_not_by_time() {
     assert_eq!(analysis.steps.kinds, [("decode".to_owned(), 3)].into());
     assert_eq!(analysis.steps.cut_count, 1);
     let period = analysis.steps.period_ns.unwrap();
-    assert_eq!(
-        (period.n, period.min, period.median, period.max),
-        (2, 150.0, 160.0, 170.0)
-    );
+    assert_eq!((period.n, period.min, period.median, period.max), (2, 150.0, 160.0, 170.0));
     let selected = analysis.steps.selected.unwrap();
-    assert_eq!(
-        (selected.kind.as_str(), selected.n, selected.batch_size),
-        ("decode", 2, Some(1))
-    );
+    assert_eq!((selected.kind.as_str(), selected.n, selected.batch_size), ("decode", 2, Some(1)));
 }
 
 #[test]
@@ -79,28 +70,17 @@ fn nested_marks_of_two_engines_count_once() {
 fn the_period_of_a_step_ends_where_the_next_step_of_any_kind_begins() {
     // extend at 40, decode at 240, decode at 440, extend at 640: the decode periods are 200, 200.
     let mut dsl = TraceDsl::rank(0);
-    let marks = [
-        "EXTEND bs=1 toks=9",
-        "DECODE bs=1",
-        "DECODE bs=1",
-        "EXTEND bs=1 toks=9",
-    ];
+    let marks = ["EXTEND bs=1 toks=9", "DECODE bs=1", "DECODE bs=1", "EXTEND bs=1 toks=9"];
     for (id, mark) in marks.iter().enumerate() {
         let host = id as i64 * 200;
         dsl = marked(dsl, &format!("step[{mark}]"), host, host + 40, id as u64);
     }
     let trace = dsl.build();
-    let by_kind = |kind: &str| Config {
-        kind: Some(kind.to_owned()),
-        ..Config::default()
-    };
+    let by_kind = |kind: &str| Config { kind: Some(kind.to_owned()), ..Config::default() };
     assert_eq!(periods(trace.clone(), &Config::default()).1, [200, 200]);
     assert_eq!(periods(trace.clone(), &by_kind("extend")).1, [200]);
     assert_eq!(periods(trace.clone(), &by_kind("verify")).1, [0i64; 0]);
-    let second = Config {
-        steps: Some(1..2),
-        ..Config::default()
-    };
+    let second = Config { steps: Some(1..2), ..Config::default() };
     assert_eq!(periods(trace, &second).1, [200]);
 }
 
@@ -110,10 +90,8 @@ fn ranges_that_match_a_pattern_are_steps() {
     for (id, host) in [0, 300, 500].into_iter().enumerate() {
         dsl = marked(dsl, &format!("my_forward {id}"), host, host + 40, id as u64);
     }
-    let config = Config {
-        step_pattern: Some(Regex::new("^my_forward").unwrap()),
-        ..Config::default()
-    };
+    let config =
+        Config { step_pattern: Some(Regex::new("^my_forward").unwrap()), ..Config::default() };
     let (detected_by, periods) = periods(dsl.build(), &config);
     assert_eq!(detected_by, "marks.pattern");
     assert_eq!(periods, [300, 200]);
@@ -133,12 +111,8 @@ fn a_process_with_two_devices_has_steps_on_each() {
             .correlation(step * 2 + 1);
     }
     let analysis = run(dsl.build());
-    let by_device: Vec<_> = analysis
-        .steps
-        .ranks
-        .iter()
-        .map(|r| (r.device, r.period_ns.median))
-        .collect();
+    let by_device: Vec<_> =
+        analysis.steps.ranks.iter().map(|r| (r.device, r.period_ns.median)).collect();
     // Device 1 starts at 60, 261, 462.
     assert_eq!(by_device, [(Some(0), 200.0), (Some(1), 201.0)]);
     assert_eq!(analysis.ledger.sum_ns, 2 * 200 + 2 * 201);
@@ -173,25 +147,12 @@ fn unmarked(steps: i64, layers: i64, graph: bool) -> Trace {
 fn the_period_of_the_kernel_sequence_is_the_step_not_the_layer() {
     for layers in [1, 6, 20] {
         let analysis = run(unmarked(5, layers, false));
-        assert_eq!(
-            analysis.steps.detected_by, "kernel_sequence",
-            "{layers} layers"
-        );
+        assert_eq!(analysis.steps.detected_by, "kernel_sequence", "{layers} layers");
         assert_eq!(analysis.steps.confidence, Confidence::Medium);
         let period = analysis.steps.period_ns.unwrap();
-        assert_eq!(
-            (period.n, period.min, period.max),
-            (4, 1000.0, 1000.0),
-            "{layers} layers"
-        );
+        assert_eq!((period.n, period.min, period.max), (4, 1000.0, 1000.0), "{layers} layers");
         // The boundary lies before the embedding, where the GPU waits longest.
-        assert!(
-            analysis
-                .steps
-                .steps
-                .iter()
-                .all(|s| s.start_ns.unwrap() % 1000 == 0)
-        );
+        assert!(analysis.steps.steps.iter().all(|s| s.start_ns.unwrap() % 1000 == 0));
     }
 }
 

@@ -19,9 +19,9 @@ use hashbrown::HashMap;
 use steptally_trace_model::interval::Interval;
 use steptally_trace_model::{StringId, ThreadId, Timestamp, Trace};
 
-use super::LaneWindows;
 use super::accounts::AccountId;
 use super::idle::HostTime;
+use crate::view::LaneView;
 
 /// What kind of event the host was in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,13 +58,13 @@ pub(super) struct Activity<'a> {
 
 /// Adds the host's time to its accounts; returns it by activity.
 pub(super) fn attribute<'a>(
-    windows: &LaneWindows<'a>,
+    view: &LaneView<'a>,
     mut host_time: Vec<HostTime>,
     amounts: &mut [Vec<i64>],
 ) -> HashMap<Activity<'a>, i64> {
-    let trace = windows.lane.trace;
-    let marks = StepMarks::new(windows);
-    let blocking = windows.api.blocking_calls(trace);
+    let trace = view.lane.trace;
+    let marks = StepMarks::new(view);
+    let blocking = view.api.blocking_calls(trace);
     let mut sums: HashMap<Key, i64> = HashMap::new();
     host_time.sort_by_key(|time| (time.thread, time.interval.start));
     for of_thread in host_time.chunk_by(|a, b| a.thread == b.thread) {
@@ -81,12 +81,7 @@ pub(super) fn attribute<'a>(
                 };
                 let ns = within.length().as_ns();
                 amounts[time.window][account.index()] += ns;
-                let key = Key {
-                    account,
-                    kind: state.kind,
-                    name: state.name,
-                    within: state.within,
-                };
+                let key = Key { account, kind: state.kind, name: state.name, within: state.within };
                 *sums.entry(key).or_default() += ns;
             });
         }
@@ -98,9 +93,7 @@ pub(super) fn attribute<'a>(
         name: text(key.name),
         within: text(key.within),
     };
-    sums.into_iter()
-        .map(|(key, ns)| (activity(key), ns))
-        .collect()
+    sums.into_iter().map(|(key, ns)| (activity(key), ns)).collect()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -119,8 +112,8 @@ struct StepMarks {
 }
 
 impl StepMarks {
-    fn new(windows: &LaneWindows<'_>) -> Self {
-        let steps = windows.steps.map_or(&[][..], |steps| &steps.steps);
+    fn new(view: &LaneView<'_>) -> Self {
+        let steps = view.steps.map_or(&[][..], |steps| &steps.steps);
         let mut starts: Vec<_> = steps
             .iter()
             .filter_map(|step| step.mark)
@@ -138,11 +131,7 @@ impl StepMarks {
     }
 
     fn is_between(&self, time: &HostTime, state: State) -> bool {
-        if self.threads.contains(&time.thread) {
-            !state.in_step
-        } else {
-            time.at_boundary
-        }
+        if self.threads.contains(&time.thread) { !state.in_step } else { time.at_boundary }
     }
 }
 
@@ -178,14 +167,7 @@ struct Timeline<'a> {
 
 impl<'a> Timeline<'a> {
     fn new(trace: &'a Trace, thread: ThreadId, blocking: &'a [bool], marks: &'a StepMarks) -> Self {
-        Self {
-            trace,
-            thread,
-            blocking,
-            marks,
-            next: [0; 5],
-            open: Vec::new(),
-        }
+        Self { trace, thread, blocking, marks, next: [0; 5], open: Vec::new() }
     }
 
     /// Calls `visit` for each stretch of `interval` with what the thread was in. Intervals come in
@@ -201,13 +183,7 @@ impl<'a> Timeline<'a> {
                 .into_iter()
                 .flatten()
                 .fold(interval.end, Timestamp::min);
-            visit(
-                Interval {
-                    start: at,
-                    end: until,
-                },
-                self.state(),
-            );
+            visit(Interval { start: at, end: until }, self.state());
             at = until;
         }
     }
@@ -235,16 +211,13 @@ impl<'a> Timeline<'a> {
         let mut first: Option<(Timestamp, usize)> = None;
         for (table, (starts, threads)) in tables.into_iter().enumerate() {
             // The recorder's own work holds up every thread: its rows count for all.
-            while threads
-                .get(self.next[table])
-                .is_some_and(|thread| *thread != self.thread)
-            {
+            while threads.get(self.next[table]).is_some_and(|thread| *thread != self.thread) {
                 self.next[table] += 1;
             }
-            if let Some(&start) = starts.get(self.next[table]) {
-                if first.is_none_or(|(earliest, _)| start < earliest) {
-                    first = Some((start, table));
-                }
+            if let Some(&start) = starts.get(self.next[table])
+                && first.is_none_or(|(earliest, _)| start < earliest)
+            {
+                first = Some((start, table));
             }
         }
         first
@@ -252,46 +225,22 @@ impl<'a> Timeline<'a> {
 
     fn event(&self, table: usize) -> Event {
         let (trace, row) = (self.trace, self.next[table]);
-        let plain = |end, kind, name| Event {
-            end,
-            kind,
-            name,
-            blocking: false,
-            step_mark: false,
-        };
+        let plain = |end, kind, name| Event { end, kind, name, blocking: false, step_mark: false };
         match table {
             0 => {
                 let (start, thread) = (trace.ranges.start[row], trace.ranges.thread[row]);
                 let end = trace.ranges.end(row);
                 let step_mark = self.marks.is_mark(start, thread);
-                Event {
-                    step_mark,
-                    ..plain(end, ActivityKind::Range, trace.ranges.name[row])
-                }
+                Event { step_mark, ..plain(end, ActivityKind::Range, trace.ranges.name[row]) }
             }
-            1 => plain(
-                trace.frames.end(row),
-                ActivityKind::Frame,
-                trace.frames.name[row],
-            ),
-            2 => plain(
-                trace.cpu_ops.end(row),
-                ActivityKind::Op,
-                trace.cpu_ops.name[row],
-            ),
+            1 => plain(trace.frames.end(row), ActivityKind::Frame, trace.frames.name[row]),
+            2 => plain(trace.cpu_ops.end(row), ActivityKind::Op, trace.cpu_ops.name[row]),
             3 => {
                 let (end, name) = (trace.api_calls.end(row), trace.api_calls.name[row]);
                 let blocking = self.blocking[row];
-                Event {
-                    blocking,
-                    ..plain(end, ActivityKind::Api, name)
-                }
+                Event { blocking, ..plain(end, ActivityKind::Api, name) }
             }
-            _ => plain(
-                trace.overheads.end(row),
-                ActivityKind::Profiler,
-                trace.overheads.name[row],
-            ),
+            _ => plain(trace.overheads.end(row), ActivityKind::Profiler, trace.overheads.name[row]),
         }
     }
 

@@ -18,10 +18,10 @@ use hashbrown::HashSet;
 use steptally_trace_model::interval::Interval;
 use steptally_trace_model::{Nanos, ThreadId};
 
-use super::LaneWindows;
 use super::accounts::AccountId;
 use super::sweep::Gap;
 use crate::links::ApiClass;
+use crate::view::LaneView;
 
 /// An idle GPU starts work 2 to 10 us after its launch call returns; what takes longer than this
 /// waits for something else.
@@ -39,7 +39,7 @@ pub(super) struct HostTime {
 }
 
 pub(super) struct Causes<'a> {
-    windows: &'a LaneWindows<'a>,
+    view: &'a LaneView<'a>,
     host_time: Vec<HostTime>,
     /// Correlation ids of launches whose first work has been seen, up to `seen_until`.
     begun: HashSet<u64>,
@@ -48,14 +48,8 @@ pub(super) struct Causes<'a> {
 }
 
 impl<'a> Causes<'a> {
-    pub(super) fn new(windows: &'a LaneWindows<'a>) -> Self {
-        Self {
-            windows,
-            host_time: Vec::new(),
-            begun: HashSet::new(),
-            seen_until: 0,
-            hint: 0,
-        }
+    pub(super) fn new(view: &'a LaneView<'a>) -> Self {
+        Self { view, host_time: Vec::new(), begun: HashSet::new(), seen_until: 0, hint: 0 }
     }
 
     /// Splits a gap; gaps come in order of time. The host's part is kept for later.
@@ -67,9 +61,9 @@ impl<'a> Causes<'a> {
         if self.continues_launch(next) {
             return add(AccountId::GRAPH_GAP, length);
         }
-        let trace = self.windows.lane.trace;
-        let correlation = self.windows.lane.ops[next].correlation(trace);
-        let Some(call) = self.windows.api.call_near(correlation, &mut self.hint) else {
+        let trace = self.view.lane.trace;
+        let correlation = self.view.lane.ops[next].correlation(trace);
+        let Some(call) = self.view.api.call_near(correlation, &mut self.hint) else {
             return add(AccountId::UNKNOWN, length);
         };
         let call = call as usize;
@@ -96,7 +90,7 @@ impl<'a> Causes<'a> {
     /// Whether an earlier piece of work has the same launch as `next`: true for all nodes of a
     /// graph but the first.
     fn continues_launch(&mut self, next: usize) -> bool {
-        let lane = self.windows.lane;
+        let lane = self.view.lane;
         let id = |op: usize| lane.ops[op].correlation(lane.trace).value();
         for op in self.seen_until..next {
             // Only launches of several nodes need remembering; their works mostly follow one another.
@@ -110,17 +104,15 @@ impl<'a> Causes<'a> {
     }
 
     fn is_graph_launch(&self, op: usize) -> bool {
-        let trace = self.windows.lane.trace;
-        let previous = op
-            .checked_sub(1)
-            .map(|p| self.windows.lane.ops[p].correlation(trace));
-        let correlation = self.windows.lane.ops[op].correlation(trace);
+        let trace = self.view.lane.trace;
+        let previous = op.checked_sub(1).map(|p| self.view.lane.ops[p].correlation(trace));
+        let correlation = self.view.lane.ops[op].correlation(trace);
         if previous == Some(correlation) {
             return false;
         }
-        self.windows.api.call(correlation).is_some_and(|call| {
+        self.view.api.call(correlation).is_some_and(|call| {
             let name = trace.api_calls.name[call as usize];
-            self.windows.api.class(name) == ApiClass::GraphLaunch
+            self.view.api.class(name) == ApiClass::GraphLaunch
         })
     }
 }

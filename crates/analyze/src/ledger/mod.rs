@@ -17,64 +17,14 @@ mod sweep;
 
 use hashbrown::HashMap;
 use steptally_trace_model::Nanos;
-use steptally_trace_model::interval::Interval;
 
-use crate::categories::{Categories, KernelCategories, UNCATEGORISED};
-use crate::gpu::Lane;
-use crate::links::ApiIndex;
+use crate::categories::{Categories, UNCATEGORISED};
 use crate::results::{Account, AccountGroup, HostActivity, Ledger, LedgerScope};
 use crate::stats::distribution;
-use crate::steps::{LaneSteps, Selection};
+use crate::view::{LaneView, extent};
 
 use accounts::{AccountId, Accounts};
 use host::Activity;
-
-/// What one lane contributes.
-pub(crate) struct LaneWindows<'a> {
-    pub(crate) lane: &'a Lane<'a>,
-    pub(crate) api: &'a ApiIndex,
-    pub(crate) steps: Option<&'a LaneSteps>,
-    /// The periods that are accounted for, in order, not overlapping.
-    pub(crate) windows: Vec<Interval>,
-}
-
-/// The windows of the selected steps; the whole span of each lane when there is no selection.
-pub(crate) fn windows<'a>(
-    lanes: &'a [Lane<'a>],
-    apis: &[&'a ApiIndex],
-    lane_steps: &'a [LaneSteps],
-    selection: Option<&Selection>,
-) -> (LedgerScope, Vec<LaneWindows<'a>>) {
-    let scope = match selection {
-        Some(_) => LedgerScope::Steps,
-        None if lanes.iter().any(|lane| !lane.ops.is_empty()) => LedgerScope::WholeWindow,
-        None => LedgerScope::Empty,
-    };
-    let windows = lanes
-        .iter()
-        .zip(apis)
-        .enumerate()
-        .map(|(index, (lane, &api))| {
-            let windows = match selection {
-                Some(selection) => selection.lanes[index]
-                    .iter()
-                    .filter_map(|&step| lane_steps[index].periods[step])
-                    .collect(),
-                None => lane
-                    .span()
-                    .into_iter()
-                    .filter(|span| !span.is_empty())
-                    .collect(),
-            };
-            LaneWindows {
-                lane,
-                api,
-                steps: selection.map(|_| &lane_steps[index]),
-                windows,
-            }
-        });
-    (scope, windows.collect())
-}
 
 /// Amounts of one lane: per window and account, and beside the accounts.
 struct LaneLedger<'a> {
@@ -88,27 +38,15 @@ struct LaneLedger<'a> {
 /// Accounts for the windows of all lanes.
 pub(crate) fn account_time(
     scope: LedgerScope,
-    lanes: &[LaneWindows<'_>],
+    views: &[LaneView<'_>],
     categories: &Categories,
 ) -> Ledger {
     let accounts = Accounts::new(categories);
-    let ledgers: Vec<LaneLedger<'_>> = lanes
-        .iter()
-        .map(|lane| account_lane(lane, &accounts, categories))
-        .collect();
+    let ledgers: Vec<LaneLedger<'_>> =
+        views.iter().map(|view| account_lane(view, &accounts)).collect();
     let windows: Vec<&Vec<i64>> = ledgers.iter().flat_map(|ledger| &ledger.amounts).collect();
-    let n = windows.len();
-    let period_sum: i64 = lanes
-        .iter()
-        .flat_map(|lane| &lane.windows)
-        .map(|window| window.length().as_ns())
-        .sum();
-    let total = |id: AccountId| {
-        windows
-            .iter()
-            .map(|amounts| amounts[id.index()])
-            .sum::<i64>()
-    };
+    let (n, period_sum) = extent(views);
+    let total = |id: AccountId| windows.iter().map(|amounts| amounts[id.index()]).sum::<i64>();
     let per_step = |total: i64| if n == 0 { 0.0 } else { total as f64 / n as f64 };
     let share = |part: i64, whole: i64| (whole != 0).then(|| part as f64 / whole as f64);
 
@@ -132,11 +70,7 @@ pub(crate) fn account_time(
     entries.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then(a.account.cmp(&b.account)));
 
     let sum_of = |keep: &dyn Fn(&Account) -> bool| {
-        entries
-            .iter()
-            .filter(|account| keep(account))
-            .map(|account| account.total_ns)
-            .sum::<i64>()
+        entries.iter().filter(|account| keep(account)).map(|account| account.total_ns).sum::<i64>()
     };
     let busy = sum_of(&|account| account.group != AccountGroup::Idle);
     let uncategorised = sum_of(&|account| account.account == UNCATEGORISED);
@@ -164,20 +98,13 @@ fn rank_range(ledgers: &[LaneLedger<'_>], id: AccountId) -> Option<(f64, f64)> {
         .iter()
         .filter(|ledger| !ledger.amounts.is_empty())
         .map(|ledger| {
-            let total: i64 = ledger
-                .amounts
-                .iter()
-                .map(|amounts| amounts[id.index()])
-                .sum();
+            let total: i64 = ledger.amounts.iter().map(|amounts| amounts[id.index()]).sum();
             total as f64 / ledger.amounts.len() as f64
         })
         .collect();
     (means.len() > 1).then(|| {
         let least = means.iter().copied().fold(f64::INFINITY, f64::min);
-        (
-            least,
-            means.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        )
+        (least, means.iter().copied().fold(f64::NEG_INFINITY, f64::max))
     })
 }
 
@@ -210,22 +137,14 @@ fn host_activity(
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-fn account_lane<'a>(
-    windows: &LaneWindows<'a>,
-    accounts: &Accounts<'_>,
-    categories: &Categories,
-) -> LaneLedger<'a> {
-    let trace = windows.lane.trace;
-    let names = KernelCategories::new(categories, &trace.strings, &trace.kernels.name);
-    let mut amounts = vec![vec![0i64; accounts.len()]; windows.windows.len()];
-    let swept = sweep::sweep(windows, accounts, &names, &mut amounts);
-    let mut causes = idle::Causes::new(windows);
+fn account_lane<'a>(view: &LaneView<'a>, accounts: &Accounts<'_>) -> LaneLedger<'a> {
+    let mut amounts = vec![vec![0i64; accounts.len()]; view.windows.len()];
+    let swept = sweep::sweep(view, accounts, &mut amounts);
+    let mut causes = idle::Causes::new(view);
     for gap in &swept.gaps {
-        causes.split(gap, |account, ns| {
-            amounts[gap.window][account.index()] += ns
-        });
+        causes.split(gap, |account, ns| amounts[gap.window][account.index()] += ns);
     }
-    let activity = host::attribute(windows, causes.into_host_time(), &mut amounts);
+    let activity = host::attribute(view, causes.into_host_time(), &mut amounts);
     LaneLedger {
         amounts,
         hidden_communication: swept.hidden_communication,

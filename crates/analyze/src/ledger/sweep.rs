@@ -3,11 +3,11 @@
 use steptally_trace_model::interval::Interval;
 use steptally_trace_model::{Nanos, Timestamp};
 
-use super::LaneWindows;
 use super::accounts::{AccountId, Accounts, OPAQUE_GRAPH};
-use crate::categories::{KernelCategories, copy_account};
+use crate::categories::copy_account;
 use crate::gpu::{GpuKind, GpuOp};
 use crate::results::AccountGroup;
+use crate::view::LaneView;
 use steptally_trace_model::CopyKind;
 
 /// A stretch of a window in which nothing runs.
@@ -48,21 +48,17 @@ struct Active {
 
 /// Adds each busy nanosecond of the windows to its account; returns the idle ones.
 pub(super) fn sweep(
-    windows: &LaneWindows<'_>,
+    view: &LaneView<'_>,
     accounts: &Accounts<'_>,
-    names: &KernelCategories<'_>,
     amounts: &mut [Vec<i64>],
 ) -> Swept {
-    let ops = &windows.lane.ops;
-    let classify = Classifier::new(windows, accounts, names);
-    let mut swept = Swept {
-        gaps: Vec::new(),
-        hidden_communication: Nanos::ZERO,
-        hidden_copy: Nanos::ZERO,
-    };
+    let ops = &view.lane.ops;
+    let classify = Classifier::new(view, accounts);
+    let mut swept =
+        Swept { gaps: Vec::new(), hidden_communication: Nanos::ZERO, hidden_copy: Nanos::ZERO };
     let mut active: Vec<Active> = Vec::new();
     let mut next = 0;
-    for (window, &within) in windows.windows.iter().enumerate() {
+    for (window, &within) in view.windows.iter().enumerate() {
         let mut at = within.start;
         while at < within.end {
             while let Some(op) = ops.get(next).filter(|op| op.start <= at) {
@@ -72,10 +68,7 @@ pub(super) fn sweep(
             active.retain(|work| work.end > at);
             let next_start = ops.get(next).map_or(Timestamp::MAX, |op| op.start);
             let Some(first) = active.iter().min_by_key(|work| (work.class, work.start)) else {
-                let interval = Interval {
-                    start: at,
-                    end: within.end.min(next_start),
-                };
+                let interval = Interval { start: at, end: within.end.min(next_start) };
                 swept.gaps.push(Gap {
                     window,
                     interval,
@@ -105,24 +98,20 @@ pub(super) fn sweep(
 
 /// Class and account of each piece of work, looked up once per name.
 struct Classifier<'a> {
-    windows: &'a LaneWindows<'a>,
+    view: &'a LaneView<'a>,
     by_name: Vec<(Class, AccountId)>,
     copies: [AccountId; 7],
     opaque: AccountId,
 }
 
 impl<'a> Classifier<'a> {
-    fn new(
-        windows: &'a LaneWindows<'a>,
-        accounts: &Accounts<'_>,
-        names: &KernelCategories<'_>,
-    ) -> Self {
-        let trace = windows.lane.trace;
+    fn new(view: &'a LaneView<'a>, accounts: &Accounts<'_>) -> Self {
+        let trace = view.lane.trace;
         let mut by_name = vec![(Class::Compute, AccountId::UNKNOWN); trace.strings.len()];
         let mut known = vec![false; trace.strings.len()];
         for name in &trace.kernels.name {
             if !std::mem::replace(&mut known[name.index()], true) {
-                let account = accounts.find(names.of(*name));
+                let account = accounts.find(view.categories.of(*name));
                 let class = match accounts.key(account).group {
                     AccountGroup::Communication => Class::Communication,
                     _ => Class::Compute,
@@ -140,35 +129,21 @@ impl<'a> Classifier<'a> {
             copy(CopyKind::Memset),
             copy(CopyKind::Unknown),
         ];
-        Self {
-            windows,
-            by_name,
-            copies,
-            opaque: accounts.find(OPAQUE_GRAPH),
-        }
+        Self { view, by_name, copies, opaque: accounts.find(OPAQUE_GRAPH) }
     }
 
     fn active(&self, op: GpuOp) -> Active {
-        let trace = self.windows.lane.trace;
+        let trace = self.view.lane.trace;
         let row = op.row as usize;
         let (class, account) = match op.kind {
             GpuKind::Kernel => self.by_name[trace.kernels.name[row].index()],
             GpuKind::Copy => {
                 let kind = trace.copies.kind[row];
-                let class = if kind == CopyKind::Memset {
-                    Class::Fill
-                } else {
-                    Class::Copy
-                };
+                let class = if kind == CopyKind::Memset { Class::Fill } else { Class::Copy };
                 (class, self.copies[kind as usize])
             }
             GpuKind::OpaqueGraph => (Class::OpaqueGraph, self.opaque),
         };
-        Active {
-            class,
-            start: op.start,
-            end: op.end,
-            account,
-        }
+        Active { class, start: op.start, end: op.end, account }
     }
 }

@@ -46,13 +46,7 @@ pub(super) fn all(inputs: &Inputs<'_>) -> Vec<Check> {
 }
 
 fn check(code: &str, status: CheckStatus, count: u64, of: Option<u64>, effect: String) -> Check {
-    Check {
-        code: code.to_owned(),
-        status,
-        count,
-        of,
-        effect,
-    }
+    Check { code: code.to_owned(), status, count, of, effect }
 }
 
 /// Fails with `status` when anything is counted, else passes.
@@ -60,26 +54,14 @@ fn counted(code: &str, status: CheckStatus, count: u64, of: u64, effect: String)
     if of == 0 {
         return check(code, CheckStatus::NotApplicable, 0, Some(0), String::new());
     }
-    let status = if count == 0 {
-        CheckStatus::Pass
-    } else {
-        status
-    };
+    let status = if count == 0 { CheckStatus::Pass } else { status };
     let effect = if count == 0 { String::new() } else { effect };
     check(code, status, count, Some(of), effect)
 }
 
 fn partial_input(inputs: &Inputs<'_>) -> Check {
-    let partial = inputs
-        .traces
-        .iter()
-        .filter(|trace| trace.meta.partial)
-        .count() as u64;
-    let status = if partial > 0 {
-        CheckStatus::Warn
-    } else {
-        CheckStatus::Pass
-    };
+    let partial = inputs.traces.iter().filter(|trace| trace.meta.partial).count() as u64;
+    let status = if partial > 0 { CheckStatus::Warn } else { CheckStatus::Pass };
     let effect = if partial > 0 {
         "part of the input could not be read: counts and sums are lower bounds".to_owned()
     } else {
@@ -127,13 +109,7 @@ fn launches_without_gpu_work(inputs: &Inputs<'_>) -> Check {
         "launched work that no GPU event shows is missing from all GPU numbers; {}",
         where_in_trace(&mut lost)
     );
-    counted(
-        "launches_without_gpu_work",
-        CheckStatus::Warn,
-        lost.len() as u64,
-        launches,
-        effect,
-    )
+    counted("launches_without_gpu_work", CheckStatus::Warn, lost.len() as u64, launches, effect)
 }
 
 /// Where most of the lost launches are: `90 % of them in the first 3.2 ms`.
@@ -152,22 +128,14 @@ fn where_in_trace(lost: &mut [(Nanos, &&Trace)]) -> String {
 
 fn gpu_work_without_launch(inputs: &Inputs<'_>) -> Check {
     let (mut work, mut orphans) = (0, 0);
-    for lane in inputs
-        .lanes
-        .iter()
-        .filter(|lane| !lane.trace.api_calls.is_empty())
-    {
+    for lane in inputs.lanes.iter().filter(|lane| !lane.trace.api_calls.is_empty()) {
         let api = index_of(inputs, lane.trace);
         let mut hint = 0;
         work += lane.ops.len() as u64;
         orphans += lane
             .ops
             .iter()
-            .filter(|op| {
-                api.0
-                    .call_near(op.correlation(lane.trace), &mut hint)
-                    .is_none()
-            })
+            .filter(|op| api.0.call_near(op.correlation(lane.trace), &mut hint).is_none())
             .count() as u64;
     }
     counted(
@@ -182,20 +150,12 @@ fn gpu_work_without_launch(inputs: &Inputs<'_>) -> Check {
 }
 
 fn index_of<'a>(inputs: &Inputs<'a>, trace: &Trace) -> &'a (ApiIndex, OpTree) {
-    let at = inputs
-        .traces
-        .iter()
-        .position(|other| std::ptr::eq(*other, trace))
-        .unwrap_or(0);
+    let at = inputs.traces.iter().position(|other| std::ptr::eq(*other, trace)).unwrap_or(0);
     &inputs.indexes[at]
 }
 
 fn gpu_events(inputs: &Inputs<'_>) -> u64 {
-    inputs
-        .traces
-        .iter()
-        .map(|trace| trace.gpu_event_count() as u64)
-        .sum()
+    inputs.traces.iter().map(|trace| trace.gpu_event_count() as u64).sum()
 }
 
 fn left_out(
@@ -205,13 +165,7 @@ fn left_out(
     count: impl Fn(&LeftOut) -> u64,
 ) -> Check {
     let count = inputs.lanes.iter().map(|lane| count(&lane.left_out)).sum();
-    counted(
-        code,
-        CheckStatus::Warn,
-        count,
-        gpu_events(inputs),
-        effect.to_owned(),
-    )
+    counted(code, CheckStatus::Warn, count, gpu_events(inputs), effect.to_owned())
 }
 
 fn impossible_durations(inputs: &Inputs<'_>) -> Check {
@@ -223,13 +177,7 @@ fn impossible_durations(inputs: &Inputs<'_>) -> Check {
         sum(|out| out.clipped_ns)
     );
     let count = sum(|out| out.clipped_count as i64) as u64;
-    counted(
-        "impossible_durations",
-        CheckStatus::Warn,
-        count,
-        gpu_events(inputs),
-        effect,
-    )
+    counted("impossible_durations", CheckStatus::Warn, count, gpu_events(inputs), effect)
 }
 
 fn clock_skew(inputs: &Inputs<'_>) -> Check {
@@ -256,10 +204,7 @@ fn clock_skew(inputs: &Inputs<'_>) -> Check {
 
 fn steps_without_gpu_work(inputs: &Inputs<'_>) -> Check {
     let steps = &inputs.steps.steps;
-    let empty = steps
-        .iter()
-        .filter(|s| s.start_ns.is_none() && s.kind != "idle")
-        .count() as u64;
+    let empty = steps.iter().filter(|s| s.start_ns.is_none() && s.kind != "idle").count() as u64;
     counted(
         "steps_without_gpu_work",
         CheckStatus::Warn,
@@ -292,21 +237,11 @@ fn mixed_batch_sizes(inputs: &Inputs<'_>) -> Check {
         least.unwrap_or(0),
         most.unwrap_or(0)
     );
-    counted(
-        "mixed_batch_sizes",
-        CheckStatus::Note,
-        others,
-        known.len() as u64,
-        effect,
-    )
+    counted("mixed_batch_sizes", CheckStatus::Note, others, known.len() as u64, effect)
 }
 
 fn opaque_graphs(inputs: &Inputs<'_>) -> Check {
-    let opaque: u64 = inputs
-        .traces
-        .iter()
-        .map(|trace| trace.graph_traces.len() as u64)
-        .sum();
+    let opaque: u64 = inputs.traces.iter().map(|trace| trace.graph_traces.len() as u64).sum();
     counted(
         "opaque_graphs",
         CheckStatus::Warn,
@@ -319,39 +254,20 @@ fn opaque_graphs(inputs: &Inputs<'_>) -> Check {
 }
 
 fn unused_devices(inputs: &Inputs<'_>) -> Check {
-    let known = inputs
-        .traces
-        .iter()
-        .map(|trace| trace.meta.devices.len())
-        .max()
-        .unwrap_or(0);
-    let used = inputs
-        .lanes
-        .iter()
-        .filter(|lane| !lane.ops.is_empty())
-        .count();
+    let known = inputs.traces.iter().map(|trace| trace.meta.devices.len()).max().unwrap_or(0);
+    let used = inputs.lanes.iter().filter(|lane| !lane.ops.is_empty()).count();
     let missing = known.saturating_sub(used) as u64;
     let effect = format!(
         "{known} GPUs known, work on {used}: what other processes did there was not traced, or \
          these GPUs were not used"
     );
-    counted(
-        "devices_without_work",
-        CheckStatus::Note,
-        missing,
-        known as u64,
-        effect,
-    )
+    counted("devices_without_work", CheckStatus::Note, missing, known as u64, effect)
 }
 
 /// Operator by nesting against operator by external id.
 fn op_links(inputs: &Inputs<'_>) -> Check {
     let (mut compared, mut differ) = (0, 0);
-    for lane in inputs
-        .lanes
-        .iter()
-        .filter(|lane| !lane.trace.cpu_ops.is_empty())
-    {
+    for lane in inputs.lanes.iter().filter(|lane| !lane.trace.cpu_ops.is_empty()) {
         let (api, tree) = index_of(inputs, lane.trace);
         (compared, differ) = compare_op_links(lane, api, tree, compared, differ);
     }
@@ -431,16 +347,8 @@ fn resolution(inputs: &Inputs<'_>) -> Check {
 }
 
 fn open_ranges(inputs: &Inputs<'_>) -> Check {
-    let ranges: u64 = inputs
-        .traces
-        .iter()
-        .map(|trace| trace.ranges.len() as u64)
-        .sum();
-    let open = inputs
-        .traces
-        .iter()
-        .flat_map(|trace| &trace.ranges.open)
-        .filter(|open| **open);
+    let ranges: u64 = inputs.traces.iter().map(|trace| trace.ranges.len() as u64).sum();
+    let open = inputs.traces.iter().flat_map(|trace| &trace.ranges.open).filter(|open| **open);
     counted(
         "open_ranges",
         CheckStatus::Note,
@@ -457,32 +365,15 @@ fn recorder_diagnostics(inputs: &Inputs<'_>) -> Check {
         .flat_map(|trace| &trace.meta.diagnostics)
         .map(String::as_str)
         .collect();
-    let status = if notes.is_empty() {
-        CheckStatus::Pass
-    } else {
-        CheckStatus::Note
-    };
-    check(
-        "recorder_diagnostics",
-        status,
-        notes.len() as u64,
-        None,
-        notes.join("; "),
-    )
+    let status = if notes.is_empty() { CheckStatus::Pass } else { CheckStatus::Note };
+    check("recorder_diagnostics", status, notes.len() as u64, None, notes.join("; "))
 }
 
 fn profiler_dilation(inputs: &Inputs<'_>) -> Check {
     let accounts = &inputs.ledger.accounts;
-    let idle: f64 = accounts
-        .iter()
-        .filter(|a| a.group == AccountGroup::Idle)
-        .map(|a| a.ratio)
-        .sum();
-    let status = if idle > IDLE_SHARE {
-        CheckStatus::Note
-    } else {
-        CheckStatus::Pass
-    };
+    let idle: f64 =
+        accounts.iter().filter(|a| a.group == AccountGroup::Idle).map(|a| a.ratio).sum();
+    let status = if idle > IDLE_SHARE { CheckStatus::Note } else { CheckStatus::Pass };
     let effect = if status == CheckStatus::Note {
         format!(
             "{:.0} % of the period is idle: a profiler slows the host, so idle time is an upper \

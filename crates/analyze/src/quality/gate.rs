@@ -48,11 +48,7 @@ pub(crate) fn apply(lane: &mut Lane<'_>) {
 fn drop_timeless(ops: &mut Vec<GpuOp>) -> u64 {
     let zero = Timestamp::from_ns(0);
     let real = ops.last().is_some_and(|op| op.start >= NO_TIME_BEFORE);
-    let timeless = if real {
-        ops.partition_point(|op| op.start <= zero)
-    } else {
-        0
-    };
+    let timeless = if real { ops.partition_point(|op| op.start <= zero) } else { 0 };
     ops.drain(..timeless);
     timeless as u64
 }
@@ -142,14 +138,7 @@ fn suspects(trace: &Trace, ops: &[GpuOp]) -> Vec<Suspect> {
             let overlap = ops[before].end - op.start;
             if overlap > ORDINARY_OVERLAP && !open.iter().any(|(_, s)| s.op == before) {
                 let next_start = ops[last].start;
-                open.push((
-                    stream,
-                    Suspect {
-                        op: before,
-                        next_start,
-                        successors: 2,
-                    },
-                ));
+                open.push((stream, Suspect { op: before, next_start, successors: 2 }));
             }
         }
         *recent = [recent[1], Some(index)];
@@ -167,9 +156,5 @@ fn median_of_name(trace: &Trace, op: GpuOp) -> Option<f64> {
         .filter(|(other, _)| **other == name)
         .map(|(_, duration)| duration.as_ns())
         .collect();
-    if durations.len() < 3 {
-        None
-    } else {
-        stats::median(&mut durations)
-    }
+    if durations.len() < 3 { None } else { stats::median(&mut durations) }
 }

@@ -27,16 +27,8 @@ pub(crate) struct Inputs<'a> {
 pub(crate) fn judge(inputs: &Inputs<'_>) -> Quality {
     let checks = checks::all(inputs);
     let refused = refusal::refuse(inputs);
-    let grade = if refused.is_some() {
-        Grade::F
-    } else {
-        grade(&checks)
-    };
-    Quality {
-        grade,
-        refused,
-        checks,
-    }
+    let grade = if refused.is_some() { Grade::F } else { grade(&checks) };
+    Quality { grade, refused, checks }
 }
 
 /// By the check that affects the largest share of events. A check without a total, such as a

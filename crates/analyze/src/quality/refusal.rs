@@ -12,17 +12,11 @@ const NO_LOAD_BUSY_RATIO: f64 = 0.001;
 
 /// The gravest reason why no verdict can be given.
 pub(super) fn refuse(inputs: &Inputs<'_>) -> Option<Refusal> {
-    gpu_not_traced(inputs)
-        .or_else(|| no_load(inputs))
-        .or_else(|| empty_steps(inputs))
+    gpu_not_traced(inputs).or_else(|| no_load(inputs)).or_else(|| empty_steps(inputs))
 }
 
 fn refusal(code: &str, reason: String, hint: &str) -> Option<Refusal> {
-    Some(Refusal {
-        code: code.to_owned(),
-        reason,
-        hint: hint.to_owned(),
-    })
+    Some(Refusal { code: code.to_owned(), reason, hint: hint.to_owned() })
 }
 
 fn gpu_not_traced(inputs: &Inputs<'_>) -> Option<Refusal> {
@@ -31,12 +25,7 @@ fn gpu_not_traced(inputs: &Inputs<'_>) -> Option<Refusal> {
     }
     let launches: usize = (inputs.traces.iter().zip(inputs.indexes))
         .map(|(trace, (api, _))| {
-            trace
-                .api_calls
-                .name
-                .iter()
-                .filter(|name| api.class(**name).enqueues())
-                .count()
+            trace.api_calls.name.iter().filter(|name| api.class(**name).enqueues()).count()
         })
         .sum();
     if launches > 0 {
@@ -49,16 +38,9 @@ fn gpu_not_traced(inputs: &Inputs<'_>) -> Option<Refusal> {
              LD_LIBRARY_PATH, WSL) and capture again with GPU activities on",
         );
     }
-    let marks: usize = inputs
-        .traces
-        .iter()
-        .map(|trace| count_marks(trace, inputs.config))
-        .sum();
-    let steps = if marks > 0 {
-        format!(", though {marks} steps are marked")
-    } else {
-        String::new()
-    };
+    let marks: usize = inputs.traces.iter().map(|trace| count_marks(trace, inputs.config)).sum();
+    let steps =
+        if marks > 0 { format!(", though {marks} steps are marked") } else { String::new() };
     refusal(
         "no_gpu_events",
         format!("no GPU kernels recorded: this is a trace of the host only{steps}"),
@@ -74,24 +56,11 @@ fn no_load(inputs: &Inputs<'_>) -> Option<Refusal> {
     let kernels: usize = inputs
         .lanes
         .iter()
-        .map(|lane| {
-            lane.ops
-                .iter()
-                .filter(|op| op.kind == GpuKind::Kernel)
-                .count()
-        })
+        .map(|lane| lane.ops.iter().filter(|op| op.kind == GpuKind::Kernel).count())
         .sum();
-    let window = inputs
-        .traces
-        .iter()
-        .filter_map(|trace| recorded_window_ns(trace))
-        .max()?;
-    let busy: i64 = inputs
-        .lanes
-        .iter()
-        .flat_map(|lane| &lane.ops)
-        .map(|op| (op.end - op.start).as_ns())
-        .sum();
+    let window = inputs.traces.iter().filter_map(|trace| recorded_window_ns(trace)).max()?;
+    let busy: i64 =
+        inputs.lanes.iter().flat_map(|lane| &lane.ops).map(|op| (op.end - op.start).as_ns()).sum();
     let busy_ratio = busy as f64 / window as f64;
     if window < NO_LOAD_WINDOW_NS || kernels >= NO_LOAD_KERNELS || busy_ratio >= NO_LOAD_BUSY_RATIO
     {
@@ -99,20 +68,17 @@ fn no_load(inputs: &Inputs<'_>) -> Option<Refusal> {
     }
     refusal(
         "no_load",
-        format!(
-            "no load during the capture: {kernels} kernels in {} ms",
-            window / 1_000_000
-        ),
+        format!("no load during the capture: {kernels} kernels in {} ms", window / 1_000_000),
         "send requests that outlast the capture window, then capture again",
     )
 }
 
 /// From the first host event or the window's start to the last host event or the window's end.
 fn recorded_window_ns(trace: &steptally_trace_model::Trace) -> Option<i64> {
-    if let Some(window) = trace.meta.window {
-        if let Some(end) = window.end {
-            return Some((end - window.start).as_ns());
-        }
+    if let Some(window) = trace.meta.window
+        && let Some(end) = window.end
+    {
+        return Some((end - window.start).as_ns());
     }
     let tables: [(&[_], &[_]); 4] = [
         (&trace.api_calls.start, &trace.api_calls.duration),
@@ -130,11 +96,7 @@ fn recorded_window_ns(trace: &steptally_trace_model::Trace) -> Option<i64> {
 
 fn empty_steps(inputs: &Inputs<'_>) -> Option<Refusal> {
     let steps = inputs.steps.steps.len();
-    let empty = inputs
-        .steps
-        .steps
-        .iter()
-        .filter(|s| s.start_ns.is_none() && s.kind != "idle");
+    let empty = inputs.steps.steps.iter().filter(|s| s.start_ns.is_none() && s.kind != "idle");
     let empty = empty.count();
     if steps == 0 || empty * 2 <= steps {
         return None;

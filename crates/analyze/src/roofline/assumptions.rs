@@ -34,11 +34,7 @@ pub(crate) fn assumptions(
         deployment.batch, deployment.context, kv.name
     ));
     if !deployment.exclude.is_empty() {
-        let names: Vec<&str> = deployment
-            .exclude
-            .iter()
-            .map(|part| part_name(*part))
-            .collect();
+        let names: Vec<&str> = deployment.exclude.iter().map(|part| part_name(*part)).collect();
         list.push(format!("left out: {}", names.join(", ")));
     }
     experts(bound, &mut list);
@@ -85,10 +81,7 @@ fn memory(gpu: &Gpu, measured: &Measured, bound: &Roofline) -> String {
     let source = if deployment.memory_bytes_per_s.is_some() {
         "as stated by the user".to_owned()
     } else if measured.copy_bytes_per_s.is_some() {
-        format!(
-            "measured copy on {}",
-            measured.device.as_deref().unwrap_or(&gpu.name)
-        )
+        format!("measured copy on {}", measured.device.as_deref().unwrap_or(&gpu.name))
     } else {
         cited(&gpu.memory_gb_s)
     };
@@ -96,17 +89,11 @@ fn memory(gpu: &Gpu, measured: &Measured, bound: &Roofline) -> String {
         1.0 => "all of it reachable".to_owned(),
         ratio => format!("{:.1} % of it reachable", ratio * 100.0),
     };
-    format!(
-        "memory bandwidth {:.0} GB/s ({source}), {ratio}",
-        bound.memory_bytes_per_s / 1e9
-    )
+    format!("memory bandwidth {:.0} GB/s ({source}), {ratio}", bound.memory_bytes_per_s / 1e9)
 }
 
 fn cited(figure: &Figure) -> String {
-    let also = figure
-        .also
-        .iter()
-        .map(|other| format!("; {}: {}", other.value, other.source));
+    let also = figure.also.iter().map(|other| format!("; {}: {}", other.value, other.source));
     format!("{}{}", figure.source, also.collect::<String>())
 }
 
@@ -145,10 +132,7 @@ fn collectives(gpu: &Gpu, measured: &Measured, bound: &Roofline, list: &mut Vec<
         let message = collective.message_bytes;
         let source = if bound.deployment.all_reduce_ns.is_some() {
             "as stated by the user".to_owned()
-        } else if measured
-            .all_reduce_ns(collective.ranks, message as f64)
-            .is_some()
-        {
+        } else if measured.all_reduce_ns(collective.ranks, message as f64).is_some() {
             "measured all-reduce of that size".to_owned()
         } else {
             cited(&gpu.all_reduce_us)
@@ -170,10 +154,8 @@ fn peaks(
     deployment: &Deployment,
     list: &mut Vec<String>,
 ) {
-    let formats = model
-        .weights()
-        .into_iter()
-        .map(|w| step::format_of(model, deployment, &w).compute);
+    let formats =
+        model.weights().into_iter().map(|w| step::format_of(model, deployment, &w).compute);
     let mut used: Vec<ComputeType> = formats.collect();
     used.sort_unstable();
     used.dedup();

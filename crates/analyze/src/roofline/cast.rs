@@ -32,11 +32,7 @@ pub fn pool_cast(
     let layer_bytes = elements.saturating_mul(source_bytes.saturating_add(target_bytes));
     let step_bytes = layer_bytes.saturating_mul(layers);
     let time_ns = (step_bytes as f64 / bandwidth_bytes_per_s * 1e9).round() as i64;
-    PoolCast {
-        layer_bytes,
-        step_bytes,
-        time_ns,
-    }
+    PoolCast { layer_bytes, step_bytes, time_ns }
 }
 
 #[cfg(test)]

@@ -49,21 +49,9 @@ pub(crate) fn collectives(
     let all = group * f64::from(deployment.attention_dp);
     let (tp, attention_tp) = (deployment.tp, deployment.attention_tp());
     let kinds: &[(&str, u64, u32, f64, f64)] = match deployment.attention_dp {
-        1 => &[(
-            "all-reduce after attention and after MLP",
-            2 * layers,
-            tp,
-            all,
-            2.0,
-        )],
+        1 => &[("all-reduce after attention and after MLP", 2 * layers, tp, all, 2.0)],
         _ => &[
-            (
-                "all-reduce after attention",
-                layers,
-                attention_tp,
-                group,
-                2.0,
-            ),
+            ("all-reduce after attention", layers, attention_tp, group, 2.0),
             ("all-gather before MLP", layers, tp, all, 1.0),
             ("reduce-scatter after MLP", layers, tp, all, 1.0),
         ],
@@ -72,10 +60,7 @@ pub(crate) fn collectives(
     let read = kinds.map(|&(name, count, ranks, message, passes)| {
         let ring = message * passes * f64::from(ranks - 1) / f64::from(ranks);
         let known = deployment.all_reduce_ns.map(|ns| ns as f64);
-        let timed = known
-            .is_none()
-            .then(|| measured.all_reduce_ns(ranks, message))
-            .flatten();
+        let timed = known.is_none().then(|| measured.all_reduce_ns(ranks, message)).flatten();
         let latency_ns = known.or(timed).unwrap_or(gpu.all_reduce_us.value * 1e3);
         let link_ns = match timed {
             Some(_) => 0.0, // the measured time has the transfer in it
@@ -90,11 +75,7 @@ pub(crate) fn collectives(
             ring_bytes: (ring * count as f64).round() as u64,
             latency_ns,
             time_ns: (count as f64 * latency_ns.max(link_ns)).round() as i64,
-            bound: if link_ns > latency_ns {
-                Bound::Link
-            } else {
-                Bound::Latency
-            },
+            bound: if link_ns > latency_ns { Bound::Link } else { Bound::Latency },
         }
     });
     read.collect()

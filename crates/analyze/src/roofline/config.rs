@@ -237,20 +237,13 @@ impl ModelConfig {
     /// [`ConfigError`] names the file and the field.
     pub fn parse(config_json: &str, quant_json: Option<&str>) -> Result<Self, ConfigError> {
         let fields = Fields::parse(config_json)?;
-        let separate = quant_json
-            .map(|text| object(text, "hf_quant_config.json"))
-            .transpose()?;
+        let separate = quant_json.map(|text| object(text, "hf_quant_config.json")).transpose()?;
         let quantization =
             Quantization::read(fields.value("quantization_config"), separate.as_ref())?;
         let mut notes = Vec::new();
 
-        let architecture = fields
-            .value("architectures")
-            .and_then(|list| list.get(0)?.as_str());
-        let model_type = fields
-            .text(&["model_type"])
-            .or(architecture)
-            .unwrap_or("unknown");
+        let architecture = fields.value("architectures").and_then(|list| list.get(0)?.as_str());
+        let model_type = fields.text(&["model_type"]).or(architecture).unwrap_or("unknown");
         let model_type = model_type.to_owned();
         if !KNOWN.contains(&model_type.as_str()) {
             notes.push(format!(
@@ -261,23 +254,15 @@ impl ModelConfig {
         let vocab = fields.required(&["vocab_size", "padded_vocab_size"])?;
         let count = fields.required(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"])?;
         if count > 10_000 {
-            return Err(invalid(
-                "num_hidden_layers",
-                &Value::from(count),
-                "at most 10000",
-            ));
+            return Err(invalid("num_hidden_layers", &Value::from(count), "at most 10000"));
         }
         let attention = read_attention(&fields, &model_type, hidden)?;
         let linear = read_linear(&fields)?;
         let indexer = read_indexer(&fields, &attention)?;
         let layers = read_layers(&fields, &model_type, count, indexer.as_ref(), &mut notes)?;
 
-        let dense = fields.number(&[
-            "intermediate_size_mlp",
-            "intermediate_size",
-            "n_inner",
-            "ffn_dim",
-        ])?;
+        let dense =
+            fields.number(&["intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim"])?;
         let moe = match layers.iter().any(|layer| layer.moe) {
             true => Some(read_moe(&fields, &model_type)?),
             false => None,
@@ -312,26 +297,10 @@ impl ModelConfig {
         let tied = fields.flag("tie_word_embeddings");
         let tied_embeddings = tied.unwrap_or(model_type.starts_with("gemma"));
         let mtp_layers = fields
-            .number(&[
-                "num_nextn_predict_layers",
-                "mtp_num_hidden_layers",
-                "num_mtp_layers",
-            ])?
+            .number(&["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers"])?
             .unwrap_or(0);
-        let ungated = [
-            "gpt2",
-            "opt",
-            "gpt_neox",
-            "falcon",
-            "starcoder2",
-            "nemotron",
-            "bloom",
-        ];
-        let mlp_matrices = if ungated.contains(&model_type.as_str()) {
-            2
-        } else {
-            3
-        };
+        let ungated = ["gpt2", "opt", "gpt_neox", "falcon", "starcoder2", "nemotron", "bloom"];
+        let mlp_matrices = if ungated.contains(&model_type.as_str()) { 2 } else { 3 };
         Ok(Self {
             model_type,
             hidden,
@@ -356,18 +325,11 @@ impl ModelConfig {
     /// module names follow those of the other layers. `None` when the config has no such layer.
     #[must_use]
     pub fn draft(&self) -> Option<Self> {
-        let last = (self.mtp_layers > 0)
-            .then(|| self.layers.last().copied())
-            .flatten()?;
+        let last = (self.mtp_layers > 0).then(|| self.layers.last().copied()).flatten()?;
         let indexer = self.indexer.is_some() && matches!(last.attention, Span::Sparse(_));
         let layer = Layer { indexer, ..last };
         let first_layer = self.first_layer + self.layers.len();
-        Some(Self {
-            layers: vec![layer],
-            first_layer,
-            mtp_layers: 0,
-            ..self.clone()
-        })
+        Some(Self { layers: vec![layer], first_layer, mtp_layers: 0, ..self.clone() })
     }
 }
 
@@ -387,33 +349,18 @@ fn read_attention(
             value_head: fields.required(&["v_head_dim"])?,
         });
     }
-    let stated = fields
-        .number(&["head_dim", "attention_head_dim"])?
-        .filter(|size| *size > 0);
+    let stated = fields.number(&["head_dim", "attention_head_dim"])?.filter(|size| *size > 0);
     let head = stated.unwrap_or(hidden / heads).max(1);
-    let names = [
-        "num_key_value_heads",
-        "num_kv_heads",
-        "n_head_kv",
-        "multi_query_group_num",
-    ];
+    let names = ["num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num"];
     let kv_heads = match fields.number(&names)? {
         Some(0) => return Err(invalid(names[0], &Value::from(0), "a positive number")),
         Some(kv_heads) => kv_heads,
         None if fields.flag("multi_query") == Some(true) => 1,
         None => heads,
     };
-    let gated = fields
-        .flag("attn_output_gate")
-        .unwrap_or(model_type == "qwen3_next");
+    let gated = fields.flag("attn_output_gate").unwrap_or(model_type == "qwen3_next");
     let value_head = fields.number(&["v_head_dim"])?.unwrap_or(head);
-    Ok(Attention::Grouped {
-        heads,
-        kv_heads,
-        head,
-        value_head,
-        gated,
-    })
+    Ok(Attention::Grouped { heads, kv_heads, head, value_head, gated })
 }
 
 fn read_linear(fields: &Fields) -> Result<Option<LinearAttention>, ConfigError> {
@@ -430,12 +377,8 @@ fn read_linear(fields: &Fields) -> Result<Option<LinearAttention>, ConfigError> 
 }
 
 /// The names under which families state the number of routed experts.
-pub(crate) const EXPERTS: &[&str] = &[
-    "n_routed_experts",
-    "num_experts",
-    "num_local_experts",
-    "moe_num_experts",
-];
+pub(crate) const EXPERTS: &[&str] =
+    &["n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts"];
 
 fn read_moe(fields: &Fields, model_type: &str) -> Result<Moe, ConfigError> {
     let experts = fields.required(EXPERTS)?;
@@ -448,32 +391,16 @@ fn read_moe(fields: &Fields, model_type: &str) -> Result<Moe, ConfigError> {
         "top_k_experts",
     ])?;
     if topk > experts {
-        return Err(invalid(
-            "num_experts_per_tok",
-            &Value::from(topk),
-            "at most the experts",
-        ));
+        return Err(invalid("num_experts_per_tok", &Value::from(topk), "at most the experts"));
     }
-    let names = [
-        "moe_intermediate_size",
-        "expert_intermediate_size",
-        "intermediate_size",
-    ];
+    let names = ["moe_intermediate_size", "expert_intermediate_size", "intermediate_size"];
     let width = fields.required(&names)?;
-    let shared = fields.number(&[
-        "n_shared_experts",
-        "num_shared_experts",
-        "moe_num_shared_experts",
-    ])?;
+    let shared =
+        fields.number(&["n_shared_experts", "num_shared_experts", "moe_num_shared_experts"])?;
     let shared_width = match fields.number(&["shared_expert_intermediate_size"])? {
         Some(width) => width,
         None if model_type.starts_with("llama4") => width,
         None => shared.unwrap_or(0) * width,
     };
-    Ok(Moe {
-        experts,
-        topk,
-        width,
-        shared_width,
-    })
+    Ok(Moe { experts, topk, width, shared_width })
 }

@@ -111,11 +111,7 @@ impl Deployment {
         }
         for (field, groups) in [("ep", self.ep), ("attention_dp", self.attention_dp)] {
             if !self.tp.is_multiple_of(groups) {
-                return Err(RooflineError::Uneven {
-                    field,
-                    groups,
-                    tp: self.tp,
-                });
+                return Err(RooflineError::Uneven { field, groups, tp: self.tp });
             }
         }
         let ratio = self.memory_bandwidth_ratio;
@@ -126,35 +122,21 @@ impl Deployment {
                 range: "above 0 and at most 1",
             });
         }
-        let bandwidth = self
-            .memory_bytes_per_s
-            .filter(|b| !(b.is_finite() && *b > 0.0));
+        let bandwidth = self.memory_bytes_per_s.filter(|b| !(b.is_finite() && *b > 0.0));
         if let Some(value) = bandwidth {
             let range = "a positive number";
-            return Err(RooflineError::Range {
-                field: "memory_bytes_per_s",
-                value,
-                range,
-            });
+            return Err(RooflineError::Range { field: "memory_bytes_per_s", value, range });
         }
         if let Some(value) = self.all_reduce_ns.filter(|ns| *ns < 0) {
             let (field, value, range) = ("all_reduce_ns", value as f64, "at least 0");
-            return Err(RooflineError::Range {
-                field,
-                value,
-                range,
-            });
+            return Err(RooflineError::Range { field, value, range });
         }
         if let Some(speculation) = self.speculation {
             let most = f64::from(speculation.draft_tokens) + 1.0;
             let value = speculation.accepted_tokens;
             if !(1.0..=most).contains(&value) {
                 let range = "between 1 and the drafted tokens plus one";
-                return Err(RooflineError::Range {
-                    field: "accepted_tokens",
-                    value,
-                    range,
-                });
+                return Err(RooflineError::Range { field: "accepted_tokens", value, range });
             }
         }
         Ok(())

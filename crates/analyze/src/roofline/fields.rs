@@ -14,12 +14,7 @@ impl Fields {
     /// Reads a config; the text model of a multi-modal one replaces the outer fields.
     pub(crate) fn parse(json: &str) -> Result<Self, ConfigError> {
         let mut outer = object(json, "config.json")?;
-        let nested = [
-            "text_config",
-            "language_config",
-            "llm_config",
-            "thinker_config",
-        ];
+        let nested = ["text_config", "language_config", "llm_config", "thinker_config"];
         while let Some(inner) = nested.iter().find_map(|name| outer.remove(*name)) {
             if let Value::Object(inner) = inner {
                 outer.extend(inner);
@@ -37,9 +32,8 @@ impl Fields {
         let Some((name, value)) = names.iter().find_map(|n| Some((*n, self.value(n)?))) else {
             return Ok(None);
         };
-        let whole = value
-            .as_f64()
-            .filter(|v| v.fract() == 0.0 && (0.0..=LARGEST as f64).contains(v));
+        let whole =
+            value.as_f64().filter(|v| v.fract() == 0.0 && (0.0..=LARGEST as f64).contains(v));
         match whole {
             Some(number) => Ok(Some(number as u64)),
             None => Err(invalid(name, value, "a whole number")),
@@ -91,9 +85,5 @@ pub(crate) fn object(json: &str, file: &'static str) -> Result<Map<String, Value
 }
 
 pub(crate) fn invalid(field: &str, value: &Value, expected: &'static str) -> ConfigError {
-    ConfigError::Invalid {
-        field: field.to_owned(),
-        value: value.to_string(),
-        expected,
-    }
+    ConfigError::Invalid { field: field.to_owned(), value: value.to_string(), expected }
 }

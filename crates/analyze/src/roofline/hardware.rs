@@ -131,21 +131,13 @@ impl Hardware {
                 return None;
             }
             let aliases = gpu.aliases.iter().map(|alias| words(alias));
-            aliases
-                .filter(|alias| alias.iter().all(|w| asked.contains(w)))
-                .map(|a| a.len())
-                .max()
+            aliases.filter(|alias| alias.iter().all(|w| asked.contains(w))).map(|a| a.len()).max()
         };
-        let best = self
-            .gpus
-            .iter()
-            .filter_map(|gpu| Some((fit(gpu)?, gpu)))
-            .max_by_key(|f| f.0);
-        best.map(|(_, gpu)| gpu)
-            .ok_or_else(|| HardwareError::Unknown {
-                name: name.to_owned(),
-                known: self.gpus.iter().map(|gpu| gpu.name.clone()).collect(),
-            })
+        let best = self.gpus.iter().filter_map(|gpu| Some((fit(gpu)?, gpu))).max_by_key(|f| f.0);
+        best.map(|(_, gpu)| gpu).ok_or_else(|| HardwareError::Unknown {
+            name: name.to_owned(),
+            known: self.gpus.iter().map(|gpu| gpu.name.clone()).collect(),
+        })
     }
 }
 
@@ -158,15 +150,10 @@ impl Gpu {
         let fp4 = measured.fp4_flops.or_else(|| tera(&self.fp4_tflops));
         let fp8 = measured.fp8_flops.or_else(|| tera(&self.fp8_tflops));
         let bf16 = measured.bf16_flops.unwrap_or(self.bf16_tflops.value * 1e12);
-        let chain: &[(Option<f64>, ComputeType)] = &[
-            (fp4, ComputeType::Fp4),
-            (fp8, ComputeType::Fp8),
-            (Some(bf16), ComputeType::Bf16),
-        ];
+        let chain: &[(Option<f64>, ComputeType)] =
+            &[(fp4, ComputeType::Fp4), (fp8, ComputeType::Fp8), (Some(bf16), ComputeType::Bf16)];
         let wanted = chain.iter().filter(|(_, candidate)| *candidate <= compute);
-        let found = wanted
-            .filter_map(|(rate, candidate)| Some(((*rate)?, *candidate)))
-            .next();
+        let found = wanted.filter_map(|(rate, candidate)| Some(((*rate)?, *candidate))).next();
         found.unwrap_or((bf16, ComputeType::Bf16))
     }
 }
@@ -175,10 +162,7 @@ impl Gpu {
 fn words(name: &str) -> Vec<String> {
     let lower = name.to_lowercase();
     let split = lower.split(|c: char| !c.is_alphanumeric());
-    split
-        .filter(|word| !word.is_empty())
-        .map(str::to_owned)
-        .collect()
+    split.filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -190,10 +174,7 @@ mod tests {
         let hardware = Hardware::built_in().unwrap();
         for (asked, name) in [
             ("RTX PRO 6000", "RTX PRO 6000 Blackwell"),
-            (
-                "NVIDIA RTX PRO 6000 Blackwell Server Edition",
-                "RTX PRO 6000 Blackwell",
-            ),
+            ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Blackwell"),
             ("h200", "H200 SXM"),
             ("NVIDIA H200", "H200 SXM"),
             ("NVIDIA A100-SXM4-80GB", "A100 SXM 80 GB"),
@@ -209,60 +190,33 @@ mod tests {
     #[test]
     fn another_variant_is_not_taken_for_the_known_one() {
         let hardware = Hardware::built_in().unwrap();
-        for asked in [
-            "NVIDIA H100 PCIe",
-            "A100-PCIE-40GB",
-            "RTX 6000 Ada",
-            "RTX 4090 Laptop GPU",
-        ] {
+        for asked in ["NVIDIA H100 PCIe", "A100-PCIE-40GB", "RTX 6000 Ada", "RTX 4090 Laptop GPU"] {
             assert!(hardware.find(asked).is_err(), "{asked}");
         }
     }
 
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
-        let error = Hardware::built_in()
-            .unwrap()
-            .find("TPU v7")
-            .unwrap_err()
-            .to_string();
+        let error = Hardware::built_in().unwrap().find("TPU v7").unwrap_err().to_string();
         assert!(error.starts_with("unknown GPU `TPU v7`; known are RTX PRO 6000 Blackwell, A100"));
-        assert!(
-            error.contains("H200 SXM") && error.contains("hint: "),
-            "{error}"
-        );
+        assert!(error.contains("H200 SXM") && error.contains("hint: "), "{error}");
     }
 
     #[test]
     fn a_figure_without_a_source_is_refused() {
         let broken = BUILT_IN.replacen("source = ", "origin = ", 1);
         let error = Hardware::parse(&broken).unwrap_err().to_string();
-        assert!(
-            error.starts_with("hardware file: ") && error.contains("origin"),
-            "{error}"
-        );
+        assert!(error.starts_with("hardware file: ") && error.contains("origin"), "{error}");
     }
 
     #[test]
     fn every_figure_is_positive_and_cited() {
         for gpu in Hardware::built_in().unwrap().gpus {
             let optional = gpu.fp8_tflops.iter().chain(&gpu.fp4_tflops);
-            let figures = [
-                &gpu.memory_gb_s,
-                &gpu.bf16_tflops,
-                &gpu.link_gb_s,
-                &gpu.all_reduce_us,
-            ];
-            for figure in figures
-                .into_iter()
-                .chain([&gpu.memory_mib, &gpu.power_w])
-                .chain(optional)
+            let figures = [&gpu.memory_gb_s, &gpu.bf16_tflops, &gpu.link_gb_s, &gpu.all_reduce_us];
+            for figure in figures.into_iter().chain([&gpu.memory_mib, &gpu.power_w]).chain(optional)
             {
-                assert!(
-                    figure.value > 0.0 && figure.source.len() > 5,
-                    "{}",
-                    gpu.name
-                );
+                assert!(figure.value > 0.0 && figure.source.len() > 5, "{}", gpu.name);
             }
         }
     }
@@ -275,18 +229,9 @@ mod tests {
         assert_eq!(peak("B200", ComputeType::Fp4), (9e15, ComputeType::Fp4));
         assert_eq!(peak("H200", ComputeType::Fp4), (1.978e15, ComputeType::Fp8));
         assert_eq!(peak("A100", ComputeType::Fp4), (3.12e14, ComputeType::Bf16));
-        assert_eq!(
-            peak("H200", ComputeType::Bf16),
-            (9.89e14, ComputeType::Bf16)
-        );
-        let measured = Measured {
-            bf16_flops: Some(7e14),
-            ..Measured::default()
-        };
+        assert_eq!(peak("H200", ComputeType::Bf16), (9.89e14, ComputeType::Bf16));
+        let measured = Measured { bf16_flops: Some(7e14), ..Measured::default() };
         let h200 = hardware.find("H200").unwrap();
-        assert_eq!(
-            h200.peak(ComputeType::Bf16, &measured),
-            (7e14, ComputeType::Bf16)
-        );
+        assert_eq!(h200.peak(ComputeType::Bf16, &measured), (7e14, ComputeType::Bf16));
     }
 }

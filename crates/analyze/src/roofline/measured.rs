@@ -62,10 +62,7 @@ impl Measured {
             ("fp8_flops", measured.fp8_flops),
             ("fp4_flops", measured.fp4_flops),
         ];
-        let times = measured
-            .all_reduce
-            .iter()
-            .map(|a| ("all_reduce.time_ns", Some(a.time_ns)));
+        let times = measured.all_reduce.iter().map(|a| ("all_reduce.time_ns", Some(a.time_ns)));
         for (field, value) in single.into_iter().chain(times) {
             if let Some(value) = value.filter(|v| !(v.is_finite() && *v > 0.0)) {
                 return Err(MeasuredError::NotPositive { field, value });
@@ -121,10 +118,7 @@ mod tests {
     #[test]
     fn bad_measurements_name_the_field() {
         let error = Measured::parse(r#"{"bf16_flops": -1.0}"#).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "measurements: `bf16_flops` is -1, not a positive number"
-        );
+        assert_eq!(error.to_string(), "measurements: `bf16_flops` is -1, not a positive number");
         let error = Measured::parse("{").unwrap_err().to_string();
         assert!(error.starts_with("measurements: EOF"), "{error}");
     }

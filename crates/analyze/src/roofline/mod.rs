@@ -159,9 +159,7 @@ pub fn roofline(
 ) -> Result<Roofline, RooflineError> {
     deployment.check()?;
     let limits = Limits::new(gpu, deployment, measured);
-    let tokens_each = deployment
-        .speculation
-        .map_or(1.0, |s| f64::from(s.draft_tokens) + 1.0);
+    let tokens_each = deployment.speculation.map_or(1.0, |s| f64::from(s.draft_tokens) + 1.0);
     let components = limits.components(Step::rows(model, deployment, tokens_each));
     let collectives = collectives::collectives(model, gpu, deployment, measured, tokens_each);
     let components_ns: i64 = components.iter().map(|c| c.time_ns).sum();
@@ -170,16 +168,10 @@ pub fn roofline(
     let speculation = deployment.speculation.map(|plan| {
         let draft_ns = draft_pass_ns(model, &limits).saturating_mul(i64::from(plan.draft_tokens));
         let accepted_token_ns = (verify_ns + draft_ns) as f64 / plan.accepted_tokens;
-        SpeculationBound {
-            verify_ns,
-            draft_ns,
-            accepted_token_ns,
-        }
+        SpeculationBound { verify_ns, draft_ns, accepted_token_ns }
     });
     let step_ns = verify_ns + speculation.as_ref().map_or(0, |s| s.draft_ns);
-    let accepted = deployment
-        .speculation
-        .map_or(1.0, |plan| plan.accepted_tokens);
+    let accepted = deployment.speculation.map_or(1.0, |plan| plan.accepted_tokens);
     let resident = model.weights().into_iter().map(|weight| {
         let format = step::format_of(model, deployment, &weight);
         let share = step::share(model, deployment, weight.split).0;
@@ -261,12 +253,7 @@ impl<'a> Limits<'a> {
     fn new(gpu: &'a Gpu, deployment: &'a Deployment, measured: &'a Measured) -> Self {
         let stated = deployment.memory_bytes_per_s.or(measured.copy_bytes_per_s);
         let memory_bytes_per_s = stated.unwrap_or(gpu.memory_gb_s.value * 1e9);
-        Self {
-            gpu,
-            deployment,
-            measured,
-            memory_bytes_per_s,
-        }
+        Self { gpu, deployment, measured, memory_bytes_per_s }
     }
 
     fn components(&self, rows: Vec<Row>) -> Vec<Component> {
@@ -283,11 +270,7 @@ impl<'a> Limits<'a> {
                 memory_bytes: row.bytes.round() as u64,
                 total_flops: row.flops.round() as u64,
                 time_ns: (memory_s.max(compute_s) * 1e9).round() as i64,
-                bound: if compute_s > memory_s {
-                    Bound::Compute
-                } else {
-                    Bound::Memory
-                },
+                bound: if compute_s > memory_s { Bound::Compute } else { Bound::Memory },
             }
         });
         timed.collect()

@@ -19,12 +19,10 @@ impl Pattern {
     pub(crate) fn new(text: &str) -> Result<Self, ConfigError> {
         if let Some(expression) = text.strip_prefix("re:") {
             let anchored = format!("^(?:{expression})");
-            return Regex::new(&anchored)
-                .map(Self::Regex)
-                .map_err(|source| ConfigError::Pattern {
-                    pattern: text.to_owned(),
-                    source: Box::new(source),
-                });
+            return Regex::new(&anchored).map(Self::Regex).map_err(|source| ConfigError::Pattern {
+                pattern: text.to_owned(),
+                source: Box::new(source),
+            });
         }
         let plain = without_wrapper(text);
         match plain.contains(['*', '?']) {
@@ -52,8 +50,7 @@ impl Pattern {
 
 /// The path without the part that a multi-modal checkpoint wraps its text model in.
 fn without_wrapper(text: &str) -> String {
-    text.replace("language_model.model.", "model.")
-        .replace("language_model.", "")
+    text.replace("language_model.model.", "model.").replace("language_model.", "")
 }
 
 /// Whether `*` (any characters) and `?` (one) match all of `name`.
@@ -86,33 +83,19 @@ mod tests {
             assert!(compiled.covers(module), "{pattern} should cover {module}");
         }
         for module in other {
-            assert!(
-                !compiled.covers(module),
-                "{pattern} should not cover {module}"
-            );
+            assert!(!compiled.covers(module), "{pattern} should not cover {module}");
         }
     }
 
     #[test]
     fn patterns_cover_modules_and_their_children() {
-        let (q1, q10) = (
-            "model.layers.1.self_attn.q_proj",
-            "model.layers.10.self_attn.q_proj",
-        );
+        let (q1, q10) = ("model.layers.1.self_attn.q_proj", "model.layers.10.self_attn.q_proj");
         check("lm_head", &["lm_head"], &["model.lm_head2", q1]);
         check("model.layers.1.self_attn", &[q1], &[q10]);
         check("q_proj", &[q1, q10], &["model.layers.1.self_attn.q_proj_2"]);
-        check(
-            "model.layers.1*",
-            &[q1, q10],
-            &["model.layers.2.self_attn.q_proj"],
-        );
+        check("model.layers.1*", &[q1, q10], &["model.layers.2.self_attn.q_proj"]);
         check("model.layers.1.*", &[q1], &[q10]);
-        check(
-            "model.layers.*.self_attn",
-            &[q1, q10],
-            &["model.layers.1.mlp.gate"],
-        );
+        check("model.layers.*.self_attn", &[q1, q10], &["model.layers.1.mlp.gate"]);
         check("*.q_?roj", &[q1], &["model.layers.1.self_attn.k_proj"]);
         check("re:.*self_attn.*", &[q1], &["model.layers.1.mlp.gate"]);
         check("model.language_model.layers.1.self_attn*", &[q1], &[q10]);
@@ -122,9 +105,6 @@ mod tests {
     #[test]
     fn a_broken_expression_names_the_pattern() {
         let error = Pattern::new("re:(").unwrap_err().to_string();
-        assert!(
-            error.starts_with("quantisation: pattern `re:(` cannot be read"),
-            "{error}"
-        );
+        assert!(error.starts_with("quantisation: pattern `re:(` cannot be read"), "{error}");
     }
 }

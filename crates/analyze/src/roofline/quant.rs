@@ -38,11 +38,7 @@ pub struct Format {
 
 impl Format {
     fn new(name: &str, bits: f64, compute: ComputeType) -> Self {
-        Self {
-            name: name.to_owned(),
-            bits,
-            compute,
-        }
+        Self { name: name.to_owned(), bits, compute }
     }
 
     /// 16-bit floats.
@@ -67,11 +63,7 @@ impl Format {
     #[must_use]
     pub fn fp8_block(rows: u64, columns: u64) -> Self {
         let block = (rows.max(1) as f64) * (columns.max(1) as f64);
-        Self::new(
-            &format!("fp8 {rows}x{columns}"),
-            8.0 + 32.0 / block,
-            ComputeType::Fp8,
-        )
+        Self::new(&format!("fp8 {rows}x{columns}"), 8.0 + 32.0 / block, ComputeType::Fp8)
     }
 
     /// NVFP4: 4-bit floats with one FP8 scale per `group` (16): 4 + 8 / group = 4.5 bits.
@@ -97,11 +89,7 @@ impl Format {
     #[must_use]
     pub fn weight_only(bits: u64, group: Option<u64>) -> Self {
         let scale = group.filter(|g| *g > 0).map_or(0.0, |g| 16.0 / g as f64);
-        Self::new(
-            &format!("int{bits}"),
-            bits as f64 + scale,
-            ComputeType::Bf16,
-        )
+        Self::new(&format!("int{bits}"), bits as f64 + scale, ComputeType::Bf16)
     }
 
     /// 8-bit integers for weights and activations.
@@ -196,12 +184,7 @@ impl Quantization {
             return Ok(Self::default());
         };
         let method = text(config, "quant_method").unwrap_or("").to_lowercase();
-        let skipped = [
-            "modules_to_not_convert",
-            "ignored_layers",
-            "ignore",
-            "exclude",
-        ];
+        let skipped = ["modules_to_not_convert", "ignored_layers", "ignore", "exclude"];
         let mut read = Self {
             method: Some(method.clone()),
             excluded: patterns(config, &skipped)?,
@@ -213,10 +196,7 @@ impl Quantization {
             "fp8" | "fbgemm_fp8" => fp8_of(config),
             "mxfp4" => {
                 let experts = Pattern::new("re:.*\\.experts(\\..*)?$")?;
-                read.rules = vec![Rule {
-                    targets: Some(vec![experts]),
-                    format: Format::mxfp4(),
-                }];
+                read.rules = vec![Rule { targets: Some(vec![experts]), format: Format::mxfp4() }];
                 return Ok(read);
             }
             "modelopt" | "modelopt_fp4" | "modelopt_fp8" => return Self::modelopt(config),
@@ -235,10 +215,7 @@ impl Quantization {
             "bitsandbytes" => Format::weight_only(8, None),
             _ => return Err(ConfigError::UnknownQuantization { method }),
         };
-        read.rules = vec![Rule {
-            targets: None,
-            format,
-        }];
+        read.rules = vec![Rule { targets: None, format }];
         Ok(read)
     }
 
@@ -252,22 +229,13 @@ impl Quantization {
                 let Some(how) = how.as_object() else { continue };
                 let name = text(how, "quant_algo").unwrap_or("").to_uppercase();
                 let format = modelopt_format(&name, number(how, "group_size").or(group))?;
-                rules.push(Rule {
-                    targets: Some(vec![Pattern::new(module)?]),
-                    format,
-                });
+                rules.push(Rule { targets: Some(vec![Pattern::new(module)?]), format });
             }
         } else if !algorithm.is_empty() {
             let group = group.or_else(|| nested_group_size(config));
-            rules.push(Rule {
-                targets: None,
-                format: modelopt_format(&algorithm, group)?,
-            });
+            rules.push(Rule { targets: None, format: modelopt_format(&algorithm, group)? });
         }
-        let cache = match text(config, "kv_cache_quant_algo")
-            .map(str::to_uppercase)
-            .as_deref()
-        {
+        let cache = match text(config, "kv_cache_quant_algo").map(str::to_uppercase).as_deref() {
             Some("FP8") => Some(Format::fp8()),
             Some("NVFP4") => Some(Format::nvfp4(16)),
             Some("INT8") => Some(Format::int8()),
@@ -286,36 +254,28 @@ impl Quantization {
 fn modelopt_format(algorithm: &str, group: Option<u64>) -> Result<Format, ConfigError> {
     Ok(match algorithm {
         "NVFP4" | "NVFP4_AWQ" | "W4A4_NVFP4" => Format::nvfp4(group.unwrap_or(16)),
-        "W4A16_NVFP4" => Format {
-            compute: ComputeType::Bf16,
-            ..Format::nvfp4(group.unwrap_or(16))
-        },
+        "W4A16_NVFP4" => {
+            Format { compute: ComputeType::Bf16, ..Format::nvfp4(group.unwrap_or(16)) }
+        }
         "MXFP4" | "W4A8_MXFP4_FP8" => Format::mxfp4(),
         "MXFP8" => Format::mxfp8(),
         "FP8" | "FP8_PER_CHANNEL_PER_TOKEN" => Format::fp8(),
         "FP8_PB_WO" | "FP8_PB_REAL" | "FP8_BLOCK_SCALES" => Format::fp8_block(128, 128),
         "W4A16_AWQ" | "W4A16" => Format::weight_only(4, group.or(Some(128))),
-        "W4A8_AWQ" => Format {
-            compute: ComputeType::Fp8,
-            ..Format::weight_only(4, group.or(Some(128)))
-        },
+        "W4A8_AWQ" => {
+            Format { compute: ComputeType::Fp8, ..Format::weight_only(4, group.or(Some(128))) }
+        }
         "W8A16" => Format::weight_only(8, None),
         "INT8" | "W8A8" | "INT8_SQ" | "W8A8_SQ_PER_CHANNEL" => Format::int8(),
         other => {
-            return Err(ConfigError::UnknownQuantization {
-                method: other.to_lowercase(),
-            });
+            return Err(ConfigError::UnknownQuantization { method: other.to_lowercase() });
         }
     })
 }
 
 fn fp8_of(config: &Map<String, Value>) -> Format {
     let block = config.get("weight_block_size").and_then(Value::as_array);
-    let sides: Vec<u64> = block
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_u64)
-        .collect();
+    let sides: Vec<u64> = block.into_iter().flatten().filter_map(Value::as_u64).collect();
     match sides[..] {
         [rows, columns] => Format::fp8_block(rows, columns),
         _ => Format::fp8(),
@@ -326,11 +286,7 @@ fn fp8_of(config: &Map<String, Value>) -> Format {
 fn group_rules(config: &Map<String, Value>) -> Result<Vec<Rule>, ConfigError> {
     let mut rules = Vec::new();
     let groups = config.get("config_groups").and_then(Value::as_object);
-    for group in groups
-        .into_iter()
-        .flatten()
-        .filter_map(|(_, g)| g.as_object())
-    {
+    for group in groups.into_iter().flatten().filter_map(|(_, g)| g.as_object()) {
         let Some(weights) = group.get("weights").and_then(Value::as_object) else {
             continue;
         };
@@ -358,12 +314,7 @@ fn group_rules(config: &Map<String, Value>) -> Result<Vec<Rule>, ConfigError> {
         let every = targets.is_empty() || targets.contains(&"Linear");
         let targets = match every {
             true => None,
-            false => Some(
-                targets
-                    .iter()
-                    .map(|t| Pattern::new(t))
-                    .collect::<Result<_, _>>()?,
-            ),
+            false => Some(targets.iter().map(|t| Pattern::new(t)).collect::<Result<_, _>>()?),
         };
         rules.push(Rule { targets, format });
     }
@@ -384,25 +335,16 @@ fn cache_scheme(config: &Map<String, Value>) -> Option<Format> {
 
 fn nested_group_size(config: &Map<String, Value>) -> Option<u64> {
     let groups = config.get("config_groups")?.as_object()?;
-    groups
-        .values()
-        .find_map(|group| group.get("weights")?.get("group_size")?.as_u64())
+    groups.values().find_map(|group| group.get("weights")?.get("group_size")?.as_u64())
 }
 
 fn patterns(config: &Map<String, Value>, fields: &[&str]) -> Result<Vec<Pattern>, ConfigError> {
-    fields
-        .iter()
-        .flat_map(|field| strings(config, field))
-        .map(Pattern::new)
-        .collect()
+    fields.iter().flat_map(|field| strings(config, field)).map(Pattern::new).collect()
 }
 
 fn strings<'a>(map: &'a Map<String, Value>, field: &str) -> Vec<&'a str> {
     let list = map.get(field).and_then(Value::as_array);
-    list.into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect()
+    list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 fn text<'a>(map: &'a Map<String, Value>, field: &str) -> Option<&'a str> {

@@ -49,13 +49,7 @@ impl<'a> Step<'a> {
         tokens_each: f64,
     ) -> Vec<Row> {
         let requests = deployment.group_batch() as f64;
-        let mut step = Self {
-            model,
-            deployment,
-            requests,
-            tokens_each,
-            rows: Vec::new(),
-        };
+        let mut step = Self { model, deployment, requests, tokens_each, rows: Vec::new() };
         step.embedding();
         step.norms();
         for weight in model.weights() {
@@ -64,8 +58,7 @@ impl<'a> Step<'a> {
         for layer in &model.layers {
             step.cache(layer.attention, layer.indexer);
         }
-        step.rows
-            .retain(|row| !deployment.exclude.contains(&row.part));
+        step.rows.retain(|row| !deployment.exclude.contains(&row.part));
         step.rows.sort_by_key(|row| row.part);
         step.rows
     }
@@ -115,10 +108,7 @@ impl<'a> Step<'a> {
     fn norms(&mut self) {
         let layers = self.model.layers.len() as f64;
         let mut widths = (2.0 * layers + 1.0) * self.model.hidden as f64;
-        if let Attention::Latent {
-            q_rank, kv_rank, ..
-        } = self.model.attention
-        {
+        if let Attention::Latent { q_rank, kv_rank, .. } = self.model.attention {
             widths += layers * (q_rank.unwrap_or(0) + kv_rank) as f64;
         }
         let format = self.model.base.clone();
@@ -170,29 +160,14 @@ impl<'a> Step<'a> {
         };
         // elements of one token on one rank, and FLOP per query token and cached token
         let (width, flops, placement) = match self.model.attention {
-            Attention::Grouped {
-                heads,
-                kv_heads,
-                head,
-                value_head,
-                ..
-            } => {
+            Attention::Grouped { heads, kv_heads, head, value_head, .. } => {
                 let size = (head + value_head) as f64;
                 let kept = (kv_heads as f64 / ranks).max(1.0);
                 let split = kv_heads as f64 >= ranks;
-                let placement = if split {
-                    Placement::Sharded
-                } else {
-                    Placement::Replicated
-                };
+                let placement = if split { Placement::Sharded } else { Placement::Replicated };
                 (kept * size, 2.0 * heads as f64 / ranks * size, placement)
             }
-            Attention::Latent {
-                heads,
-                kv_rank,
-                rope,
-                ..
-            } => {
+            Attention::Latent { heads, kv_rank, rope, .. } => {
                 // absorbed form: scores over latent and rope, values over the latent
                 let scored = (kv_rank + rope) as f64;
                 let flops = 2.0 * heads as f64 / ranks * (scored + kv_rank as f64);
@@ -244,12 +219,7 @@ impl<'a> Step<'a> {
             format: Format::fp8(),
         };
         let read = requests * context * key;
-        self.add(row(
-            Part::IndexKeys,
-            "index keys",
-            read,
-            tokens * context * flops,
-        ));
+        self.add(row(Part::IndexKeys, "index keys", read, tokens * context * flops));
         self.add(row(Part::KvWrite, "new index keys", tokens * key, 0.0));
     }
 
@@ -259,12 +229,7 @@ impl<'a> Step<'a> {
         let Some(linear) = &self.model.linear else {
             return;
         };
-        let LinearAttention {
-            value_heads,
-            key_head,
-            value_head,
-            ..
-        } = *linear;
+        let LinearAttention { value_heads, key_head, value_head, .. } = *linear;
         let ranks = f64::from(self.deployment.attention_tp());
         let size = (value_heads * key_head * value_head) as f64 / ranks;
         let (requests, tokens) = (self.requests, self.group_tokens());
@@ -296,19 +261,13 @@ pub(crate) fn format_of(model: &ModelConfig, deployment: &Deployment, weight: &W
 
 /// The format of the KV cache.
 pub(crate) fn kv_format(model: &ModelConfig, deployment: &Deployment) -> Format {
-    let stated = deployment
-        .kv_format
-        .as_ref()
-        .or(match deployment.precision {
-            Precision::Published => model.quantization.cache(),
-            Precision::Uniform(_) => None,
-        });
+    let stated = deployment.kv_format.as_ref().or(match deployment.precision {
+        Precision::Published => model.quantization.cache(),
+        Precision::Uniform(_) => None,
+    });
     let format = stated.unwrap_or(&model.base).clone();
     // products with a cached value narrower than 8 bits run in 8
-    Format {
-        compute: format.compute.min(ComputeType::Fp8),
-        ..format
-    }
+    Format { compute: format.compute.min(ComputeType::Fp8), ..format }
 }
 
 /// The share of a weight that one rank reads.
@@ -317,10 +276,7 @@ pub(crate) fn share(
     deployment: &Deployment,
     split: Split,
 ) -> (f64, Placement) {
-    let (ranks, group) = (
-        f64::from(deployment.tp),
-        f64::from(deployment.attention_tp()),
-    );
+    let (ranks, group) = (f64::from(deployment.tp), f64::from(deployment.attention_tp()));
     if deployment.sharding == Sharding::Ideal {
         return (1.0 / ranks, Placement::Sharded);
     }

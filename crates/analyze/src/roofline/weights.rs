@@ -41,13 +41,8 @@ pub enum Part {
 
 impl Part {
     /// All that is not a matrix: leaving these out gives the bound of the weights alone.
-    pub const BESIDE_WEIGHTS: [Self; 5] = [
-        Self::Embedding,
-        Self::Norms,
-        Self::IndexKeys,
-        Self::KvRead,
-        Self::KvWrite,
-    ];
+    pub const BESIDE_WEIGHTS: [Self; 5] =
+        [Self::Embedding, Self::Norms, Self::IndexKeys, Self::KvRead, Self::KvWrite];
 }
 
 /// Which ranks hold a weight.
@@ -108,11 +103,7 @@ impl ModelConfig {
         if !self.tied_embeddings {
             total += self.hidden as f64 * self.vocab as f64;
         }
-        Parameters {
-            total: total as u64,
-            active: active as u64,
-            indexer: indexer as u64,
-        }
+        Parameters { total: total as u64, active: active as u64, indexer: indexer as u64 }
     }
 
     /// The weights that a step reads, layer by layer, then the output head.
@@ -130,13 +121,7 @@ impl ModelConfig {
             self.mlp_weights(&prefix, layer.moe, &mut list);
         }
         let head = self.hidden as f64 * self.vocab as f64;
-        let mut head = matrix(
-            Part::LmHead,
-            "lm_head",
-            "lm_head".into(),
-            head,
-            Split::Ranks,
-        );
+        let mut head = matrix(Part::LmHead, "lm_head", "lm_head".into(), head, Split::Ranks);
         head.convertible = !self.tied_embeddings;
         list.push(head);
         list
@@ -146,22 +131,10 @@ impl ModelConfig {
         let hidden = self.hidden as f64;
         let mut push = |name: &'static str, elements: f64, split: Split| {
             let module = format!("{prefix}.self_attn.{name}");
-            list.push(matrix(
-                Part::AttentionProjections,
-                name,
-                module,
-                elements,
-                split,
-            ));
+            list.push(matrix(Part::AttentionProjections, name, module, elements, split));
         };
         match self.attention {
-            Attention::Grouped {
-                heads,
-                kv_heads,
-                head,
-                value_head,
-                gated,
-            } => {
+            Attention::Grouped { heads, kv_heads, head, value_head, gated } => {
                 let (heads, kv_heads) = (heads as f64, kv_heads as f64);
                 let (head, value_head) = (head as f64, value_head as f64);
                 let gate = if gated { heads * value_head } else { 0.0 };
@@ -170,14 +143,7 @@ impl ModelConfig {
                 push("v_proj", hidden * kv_heads * value_head, Split::KvHeads);
                 push("o_proj", heads * value_head * hidden, Split::Heads);
             }
-            Attention::Latent {
-                heads,
-                q_rank,
-                kv_rank,
-                nope,
-                rope,
-                value_head,
-            } => {
+            Attention::Latent { heads, q_rank, kv_rank, nope, rope, value_head } => {
                 let (heads, kv_rank) = (heads as f64, kv_rank as f64);
                 let (nope, rope, value_head) = (nope as f64, rope as f64, value_head as f64);
                 match q_rank.map(|rank| rank as f64) {
@@ -187,16 +153,8 @@ impl ModelConfig {
                     }
                     None => push("q_proj", hidden * heads * (nope + rope), Split::Heads),
                 }
-                push(
-                    "kv_a_proj_with_mqa",
-                    hidden * (kv_rank + rope),
-                    Split::Replicated,
-                );
-                push(
-                    "kv_b_proj",
-                    kv_rank * heads * (nope + value_head),
-                    Split::Heads,
-                );
+                push("kv_a_proj_with_mqa", hidden * (kv_rank + rope), Split::Replicated);
+                push("kv_b_proj", kv_rank * heads * (nope + value_head), Split::Heads);
                 push("o_proj", heads * value_head * hidden, Split::Heads);
             }
         }
@@ -210,28 +168,18 @@ impl ModelConfig {
         for (name, elements, convertible) in [
             ("in_proj_qkvz", hidden * 2.0 * (keys + values), true),
             ("in_proj_ba", hidden * 2.0 * linear.value_heads as f64, true),
-            (
-                "conv1d",
-                (2.0 * keys + values) * linear.kernel as f64,
-                false,
-            ),
+            ("conv1d", (2.0 * keys + values) * linear.kernel as f64, false),
             ("out_proj", values * hidden, true),
         ] {
             let module = format!("{prefix}.linear_attn.{name}");
             let part = Part::AttentionProjections;
-            list.push(Weight {
-                convertible,
-                ..matrix(part, name, module, elements, Split::Heads)
-            });
+            list.push(Weight { convertible, ..matrix(part, name, module, elements, Split::Heads) });
         }
     }
 
     fn indexer_weights(&self, prefix: &str, list: &mut Vec<Weight>) {
         let Some(indexer) = &self.indexer else { return };
-        let Attention::Latent {
-            q_rank: Some(rank), ..
-        } = self.attention
-        else {
+        let Attention::Latent { q_rank: Some(rank), .. } = self.attention else {
             return;
         };
         let (heads, head) = (indexer.heads as f64, indexer.head as f64);
@@ -243,10 +191,7 @@ impl ModelConfig {
         ] {
             let module = format!("{prefix}.self_attn.indexer.{name}");
             let weight = matrix(Part::Indexer, name, module, elements, Split::Replicated);
-            list.push(Weight {
-                convertible,
-                ..weight
-            });
+            list.push(Weight { convertible, ..weight });
         }
     }
 
@@ -255,67 +200,29 @@ impl ModelConfig {
         let Some(moe) = self.moe.as_ref().filter(|_| sparse) else {
             let module = format!("{prefix}.mlp.down_proj");
             let elements = row * self.dense_width as f64;
-            list.push(matrix(
-                Part::DenseMlp,
-                "mlp",
-                module,
-                elements,
-                Split::Ranks,
-            ));
+            list.push(matrix(Part::DenseMlp, "mlp", module, elements, Split::Ranks));
             return;
         };
         let (experts, topk) = (moe.experts as f64, moe.topk as f64);
         let router = self.hidden as f64 * experts;
         let module = format!("{prefix}.mlp.gate");
         let router = matrix(Part::Router, "router", module, router, Split::Replicated);
-        list.push(Weight {
-            convertible: false,
-            ..router
-        });
+        list.push(Weight { convertible: false, ..router });
         let module = format!("{prefix}.mlp.experts.0.down_proj");
         let elements = row * moe.width as f64;
-        let routed = matrix(
-            Part::RoutedExperts,
-            "experts",
-            module,
-            elements,
-            Split::Experts,
-        );
-        list.push(Weight {
-            copies: experts,
-            used: topk,
-            ..routed
-        });
+        let routed = matrix(Part::RoutedExperts, "experts", module, elements, Split::Experts);
+        list.push(Weight { copies: experts, used: topk, ..routed });
         if moe.shared_width > 0 {
             let one = self.model_type.starts_with("qwen");
-            let experts = if one {
-                "shared_expert"
-            } else {
-                "shared_experts"
-            };
+            let experts = if one { "shared_expert" } else { "shared_experts" };
             let module = format!("{prefix}.mlp.{experts}.down_proj");
             let elements = row * moe.shared_width as f64;
             let part = Part::SharedExperts;
-            list.push(matrix(
-                part,
-                "shared experts",
-                module,
-                elements,
-                Split::Ranks,
-            ));
+            list.push(matrix(part, "shared experts", module, elements, Split::Ranks));
         }
     }
 }
 
 fn matrix(part: Part, name: &'static str, module: String, elements: f64, split: Split) -> Weight {
-    Weight {
-        part,
-        name,
-        module,
-        elements,
-        copies: 1.0,
-        used: 1.0,
-        split,
-        convertible: true,
-    }
+    Weight { part, name, module, elements, copies: 1.0, used: 1.0, split, convertible: true }
 }

@@ -50,16 +50,9 @@ fn regular_starts(lane: &Lane<'_>) -> Vec<Timestamp> {
     };
     let threshold = ((median * LONG_GAP) as i64).max(MIN_GAP_NS);
     let starts: Vec<Timestamp> = std::iter::once(first.start)
-        .chain(
-            gaps.iter()
-                .filter(|(gap, _)| *gap >= threshold)
-                .map(|(_, start)| *start),
-        )
+        .chain(gaps.iter().filter(|(gap, _)| *gap >= threshold).map(|(_, start)| *start))
         .collect();
-    let mut periods: Vec<i64> = starts
-        .windows(2)
-        .map(|pair| (pair[1] - pair[0]).as_ns())
-        .collect();
+    let mut periods: Vec<i64> = starts.windows(2).map(|pair| (pair[1] - pair[0]).as_ns()).collect();
     let Some(median) = stats::median(&mut periods) else {
         return Vec::new();
     };
@@ -67,9 +60,5 @@ fn regular_starts(lane: &Lane<'_>) -> Vec<Timestamp> {
         .iter()
         .filter(|&&period| (median / REGULAR..=median * REGULAR).contains(&(period as f64)))
         .count();
-    if starts.len() >= MIN_STEPS && regular * 10 >= periods.len() * 9 {
-        starts
-    } else {
-        Vec::new()
-    }
+    if starts.len() >= MIN_STEPS && regular * 10 >= periods.len() * 9 { starts } else { Vec::new() }
 }

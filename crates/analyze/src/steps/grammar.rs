@@ -77,10 +77,7 @@ pub(crate) struct MarkText {
 
 /// Reads a mark's text; `None` when it does not mark a step.
 pub(crate) fn parse(text: &str) -> Option<MarkText> {
-    sglang(text)
-        .or_else(|| vllm(text))
-        .or_else(|| profiler_step(text))
-        .or_else(|| generic(text))
+    sglang(text).or_else(|| vllm(text)).or_else(|| profiler_step(text)).or_else(|| generic(text))
 }
 
 /// Reads the text of a range that the user's pattern matched.
@@ -90,10 +87,7 @@ pub(crate) fn parse_matched(text: &str) -> MarkText {
         kind: StepKind::Other(without_number(text).to_owned()),
         batch_size: None,
     };
-    let known = parse(text).map(|mark| MarkText {
-        grammar: Grammar::Pattern,
-        ..mark
-    });
+    let known = parse(text).map(|mark| MarkText { grammar: Grammar::Pattern, ..mark });
     known.unwrap_or_else(kind_of_text)
 }
 
@@ -111,11 +105,7 @@ fn sglang(text: &str) -> Option<MarkText> {
         _ => StepKind::Other(name.to_ascii_lowercase()),
     };
     let batch_size = words.find_map(|word| word.strip_prefix("bs=")?.parse().ok());
-    Some(MarkText {
-        grammar: Grammar::SgLang,
-        kind,
-        batch_size,
-    })
+    Some(MarkText { grammar: Grammar::SgLang, kind, batch_size })
 }
 
 fn vllm(text: &str) -> Option<MarkText> {
@@ -129,11 +119,7 @@ fn vllm(text: &str) -> Option<MarkText> {
         _ => StepKind::Mixed,
     };
     let batch_size = Some(context.saturating_add(generation));
-    Some(MarkText {
-        grammar: Grammar::Vllm,
-        kind,
-        batch_size,
-    })
+    Some(MarkText { grammar: Grammar::Vllm, kind, batch_size })
 }
 
 fn count_after(text: &str, key: &str) -> Option<u64> {
@@ -145,11 +131,7 @@ fn count_after(text: &str, key: &str) -> Option<u64> {
 fn profiler_step(text: &str) -> Option<MarkText> {
     text.strip_prefix("ProfilerStep")?;
     let kind = StepKind::Other("profiler_step".to_owned());
-    Some(MarkText {
-        grammar: Grammar::ProfilerStep,
-        kind,
-        batch_size: None,
-    })
+    Some(MarkText { grammar: Grammar::ProfilerStep, kind, batch_size: None })
 }
 
 fn generic(text: &str) -> Option<MarkText> {
@@ -162,17 +144,12 @@ fn generic(text: &str) -> Option<MarkText> {
         }
         _ => return None,
     };
-    Some(MarkText {
-        grammar: Grammar::Generic,
-        kind,
-        batch_size: None,
-    })
+    Some(MarkText { grammar: Grammar::Generic, kind, batch_size: None })
 }
 
 /// The text without a number at its end and what ties it: `step_3`, `step #3`, `step 3`.
 fn without_number(text: &str) -> &str {
-    text.trim_end_matches(|c: char| c.is_ascii_digit())
-        .trim_end_matches([' ', '_', '#', ':', '-'])
+    text.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches([' ', '_', '#', ':', '-'])
 }
 
 #[cfg(test)]
@@ -182,11 +159,7 @@ mod tests {
     fn check(text: &str, grammar: Grammar, kind: &str, batch_size: Option<u64>) {
         let mark = parse(text).unwrap_or_else(|| panic!("{text} is not a mark"));
         assert_eq!(
-            (
-                mark.grammar,
-                mark.kind.to_string().as_str(),
-                mark.batch_size
-            ),
+            (mark.grammar, mark.kind.to_string().as_str(), mark.batch_size),
             (grammar, kind, batch_size),
             "{text}"
         );
@@ -195,58 +168,23 @@ mod tests {
     #[test]
     fn engines_marks_are_read() {
         check("step[DECODE bs=64]", Grammar::SgLang, "decode", Some(64));
-        check(
-            "step[EXTEND bs=4 toks=16384]",
-            Grammar::SgLang,
-            "extend",
-            Some(4),
-        );
-        check(
-            "step[DECODE bs=8 g_sq=8 g_sk=900 forward_id=3]",
-            Grammar::SgLang,
-            "decode",
-            Some(8),
-        );
+        check("step[EXTEND bs=4 toks=16384]", Grammar::SgLang, "extend", Some(4));
+        check("step[DECODE bs=8 g_sq=8 g_sk=900 forward_id=3]", Grammar::SgLang, "decode", Some(8));
         check("step[MIXED bs=62]", Grammar::SgLang, "mixed", Some(62));
-        check(
-            "step[TARGET_VERIFY bs=2]",
-            Grammar::SgLang,
-            "verify",
-            Some(2),
-        );
+        check("step[TARGET_VERIFY bs=2]", Grammar::SgLang, "verify", Some(2));
         check("step[DRAFT_EXTEND bs=2]", Grammar::SgLang, "draft", Some(2));
         check("step[IDLE]", Grammar::SgLang, "idle", None);
         check("step[PREBUILT bs=1]", Grammar::SgLang, "prebuilt", Some(1));
-        check(
-            "execute_context_0(0)_generation_8(8)",
-            Grammar::Vllm,
-            "decode",
-            Some(8),
-        );
-        check(
-            "execute_context_2(900)_generation_0(0)",
-            Grammar::Vllm,
-            "extend",
-            Some(2),
-        );
-        check(
-            "execute_context_1(512)_generation_3(3)",
-            Grammar::Vllm,
-            "mixed",
-            Some(4),
-        );
+        check("execute_context_0(0)_generation_8(8)", Grammar::Vllm, "decode", Some(8));
+        check("execute_context_2(900)_generation_0(0)", Grammar::Vllm, "extend", Some(2));
+        check("execute_context_1(512)_generation_3(3)", Grammar::Vllm, "mixed", Some(4));
         check(
             "execute_515_context_1(sq4sk4sqsq16sqsk16)_generation_3(sq3sk9sqsq3sqsk9)",
             Grammar::Vllm,
             "mixed",
             Some(4),
         );
-        check(
-            "ProfilerStep#12",
-            Grammar::ProfilerStep,
-            "profiler_step",
-            None,
-        );
+        check("ProfilerStep#12", Grammar::ProfilerStep, "profiler_step", None);
         check("step", Grammar::Generic, "step", None);
         check("step 3", Grammar::Generic, "step", None);
         check("graph step 2", Grammar::Generic, "graph step", None);
@@ -255,14 +193,7 @@ mod tests {
 
     #[test]
     fn other_ranges_are_no_steps() {
-        for text in [
-            "scheduler.run_batch",
-            "layer 3",
-            "aten::mm",
-            "stepper",
-            "execute_model",
-            "",
-        ] {
+        for text in ["scheduler.run_batch", "layer 3", "aten::mm", "stepper", "execute_model", ""] {
             assert_eq!(parse(text), None, "{text}");
         }
     }

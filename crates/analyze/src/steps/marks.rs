@@ -14,18 +14,13 @@ use crate::results::Confidence;
 
 pub(super) fn detect(lanes: &[Lane<'_>], apis: &[&ApiIndex], config: &Config) -> Option<Detection> {
     // Several grammars may mark the same steps, nested: the most telling one counts, in all lanes.
-    let marks: Vec<_> = lanes
-        .iter()
-        .map(|lane| marks_by_grammar(lane.trace, config))
-        .collect();
+    let marks: Vec<_> = lanes.iter().map(|lane| marks_by_grammar(lane.trace, config)).collect();
     let mut mapped: BTreeMap<Grammar, Vec<Vec<DetectedStep>>> = BTreeMap::new();
     for grammar in marks.iter().flat_map(BTreeMap::keys) {
         mapped.entry(*grammar).or_insert_with(|| {
             (lanes.iter().zip(apis).zip(&marks))
                 .map(|((lane, api), marks)| {
-                    marks
-                        .get(grammar)
-                        .map_or(Vec::new(), |marks| map_to_gpu(lane, api, marks))
+                    marks.get(grammar).map_or(Vec::new(), |marks| map_to_gpu(lane, api, marks))
                 })
                 .collect()
         });
@@ -47,10 +42,7 @@ pub(super) fn detect(lanes: &[Lane<'_>], apis: &[&ApiIndex], config: &Config) ->
 
 /// Whether `trace` has any mark of a step at all, with GPU work or without.
 pub(crate) fn count_marks(trace: &Trace, config: &Config) -> usize {
-    marks_by_grammar(trace, config)
-        .values()
-        .next()
-        .map_or(0, Vec::len)
+    marks_by_grammar(trace, config).values().next().map_or(0, Vec::len)
 }
 
 fn marks_by_grammar(trace: &Trace, config: &Config) -> BTreeMap<Grammar, Vec<(Mark, MarkText)>> {
@@ -68,14 +60,8 @@ fn marks_by_grammar(trace: &Trace, config: &Config) -> BTreeMap<Grammar, Vec<(Ma
         });
         if let Some(text) = text {
             let interval = Interval::new(ranges.start[row], ranges.duration[row]);
-            let mark = Mark {
-                thread: ranges.thread[row],
-                interval,
-            };
-            marks
-                .entry(text.grammar)
-                .or_default()
-                .push((mark, text.clone()));
+            let mark = Mark { thread: ranges.thread[row], interval };
+            marks.entry(text.grammar).or_default().push((mark, text.clone()));
         }
     }
     for marks in marks.values_mut() {
@@ -137,10 +123,7 @@ fn map_to_gpu(lane: &Lane<'_>, api: &ApiIndex, marks: &[(Mark, MarkText)]) -> Ve
 }
 
 fn lane_is_one_of_several(lane: &Lane<'_>) -> bool {
-    lane.trace
-        .streams
-        .iter()
-        .any(|(_, stream)| stream.device != lane.device)
+    lane.trace.streams.iter().any(|(_, stream)| stream.device != lane.device)
 }
 
 fn mark_around(
@@ -159,9 +142,7 @@ fn mark_around(
     }
     let after = marks.partition_point(|(mark, _)| mark.interval.start <= at);
     // Marks of other threads may lie between.
-    let index = (after.saturating_sub(64)..after)
-        .rev()
-        .find(|&index| covers(index))?;
+    let index = (after.saturating_sub(64)..after).rev().find(|&index| covers(index))?;
     *hint = index;
     Some(index)
 }

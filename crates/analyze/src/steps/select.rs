@@ -39,10 +39,7 @@ impl LaneSteps {
             .iter()
             .map(|step| {
                 let start = step.start.filter(|_| !step.cut_at_start)?;
-                Some(Interval {
-                    start,
-                    end: start_after(start)?,
-                })
+                Some(Interval { start, end: start_after(start)? })
             })
             .collect();
         Self { steps, periods }
@@ -54,11 +51,8 @@ pub(crate) fn select(
     detection: &Detection,
     config: &Config,
 ) -> (Vec<LaneSteps>, Option<Selection>) {
-    let lanes: Vec<LaneSteps> = detection
-        .lanes
-        .iter()
-        .map(|steps| LaneSteps::new(steps.clone()))
-        .collect();
+    let lanes: Vec<LaneSteps> =
+        detection.lanes.iter().map(|steps| LaneSteps::new(steps.clone())).collect();
     let kind = config.kind.clone().or_else(|| default_kind(&lanes));
     let selection = kind.map(|kind| {
         let of_kind = |lane: &LaneSteps| {
@@ -69,10 +63,7 @@ pub(crate) fn select(
                 .map(|(step, _)| step)
                 .collect()
         };
-        Selection {
-            lanes: lanes.iter().map(of_kind).collect(),
-            kind,
-        }
+        Selection { lanes: lanes.iter().map(of_kind).collect(), kind }
     });
     let selection = selection.filter(|s| s.lanes.iter().any(|steps| !steps.is_empty()));
     (lanes, selection)
@@ -91,9 +82,7 @@ fn default_kind(lanes: &[LaneSteps]) -> Option<String> {
     if time.contains_key("decode") {
         return Some("decode".to_owned());
     }
-    time.into_iter()
-        .max_by_key(|(_, time)| *time)
-        .map(|(kind, _)| kind)
+    time.into_iter().max_by_key(|(_, time)| *time).map(|(kind, _)| kind)
 }
 
 /// The table of steps as it is reported.
@@ -129,12 +118,7 @@ pub(crate) fn step_table(
         let busy = distribution(own().filter_map(|step| step.gpu_busy_ns));
         if let (Some(period_ns), Some(gpu_busy_ns)) = (period, busy) {
             let (rank, device) = (lane.rank(), lane.device);
-            ranks.push(RankSteps {
-                rank,
-                device,
-                period_ns,
-                gpu_busy_ns,
-            });
+            ranks.push(RankSteps { rank, device, period_ns, gpu_busy_ns });
         }
     }
     let selected = || steps.iter().filter(|step| step.selected);
@@ -149,10 +133,8 @@ pub(crate) fn step_table(
             n: selected().count() as u64,
             batch_size: batch_size.filter(|_| selected().all(|step| step.batch_size == batch_size)),
         }),
-        cut_count: steps
-            .iter()
-            .filter(|s| s.start_ns.is_some() && s.period_ns.is_none())
-            .count() as u64,
+        cut_count: steps.iter().filter(|s| s.start_ns.is_some() && s.period_ns.is_none()).count()
+            as u64,
         period_ns: distribution(selected().filter_map(|step| step.period_ns)),
         gpu_busy_ns: distribution(selected().filter_map(|step| step.gpu_busy_ns)),
         ranks,
@@ -165,10 +147,7 @@ fn busy_within(lane: &Lane<'_>, periods: &[Option<Interval>]) -> Vec<Option<Nano
     let merged = merge_sorted(lane.ops.iter().map(|op| op.interval()));
     let mut from = 0;
     let busy = |period: Interval| {
-        while merged
-            .get(from)
-            .is_some_and(|interval| interval.end <= period.start)
-        {
+        while merged.get(from).is_some_and(|interval| interval.end <= period.start) {
             from += 1;
         }
         merged[from..]

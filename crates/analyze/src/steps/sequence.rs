@@ -34,10 +34,7 @@ const MIN_OCCURRENCES: usize = 3;
 
 pub(super) fn detect(lanes: &[Lane<'_>], apis: &[&ApiIndex]) -> Option<Detection> {
     let found: Vec<Option<Periodic>> = lanes.iter().map(Periodic::find).collect();
-    let best = found
-        .iter()
-        .flatten()
-        .max_by(|a, b| a.alike.total_cmp(&b.alike))?;
+    let best = found.iter().flatten().max_by(|a, b| a.alike.total_cmp(&b.alike))?;
     let launches = (lanes.iter().zip(apis).zip(&found))
         .filter_map(|((lane, api), periodic)| {
             let steps = periodic.as_ref()?.starts.len();
@@ -45,28 +42,16 @@ pub(super) fn detect(lanes: &[Lane<'_>], apis: &[&ApiIndex]) -> Option<Detection
         })
         .fold(0.0, f64::max);
     let one_graph_per_step = (0.8..=1.25).contains(&launches);
-    let confidence = if best.alike >= REGULAR {
-        Confidence::Medium
-    } else {
-        Confidence::Low
-    };
+    let confidence = if best.alike >= REGULAR { Confidence::Medium } else { Confidence::Low };
     let explanation = format!(
         "no step marks; the sequence of kernels repeats every {} kernels ({:.0} % of the periods \
          alike{}), a step is taken to begin where the GPU waits longest",
         best.length,
         best.alike * 100.0,
-        if one_graph_per_step {
-            ", one graph launch in each"
-        } else {
-            ""
-        },
+        if one_graph_per_step { ", one graph launch in each" } else { "" },
     );
     Some(Detection {
-        detected_by: if one_graph_per_step {
-            "graph_launches"
-        } else {
-            "kernel_sequence"
-        },
+        detected_by: if one_graph_per_step { "graph_launches" } else { "kernel_sequence" },
         confidence,
         explanation,
         lanes: found
@@ -116,9 +101,8 @@ struct Periodic {
 
 impl Periodic {
     fn find(lane: &Lane<'_>) -> Option<Self> {
-        let kernels: Vec<usize> = (0..lane.ops.len())
-            .filter(|&op| lane.ops[op].kind == GpuKind::Kernel)
-            .collect();
+        let kernels: Vec<usize> =
+            (0..lane.ops.len()).filter(|&op| lane.ops[op].kind == GpuKind::Kernel).collect();
         let name = |kernel: &usize| lane.trace.kernels.name[lane.ops[*kernel].row as usize];
         let names: Vec<StringId> = kernels.iter().map(name).collect();
         let anchor = Anchor::find(&names)?;
@@ -165,10 +149,7 @@ impl Anchor {
     /// Whether the edges hold mostly kernels that no segment has: then the segments are layers, the
     /// edges prologue and epilogue.
     fn is_of_a_layer(&self, names: &[StringId], hashes: &SegmentHash) -> bool {
-        let segment = self
-            .positions
-            .windows(2)
-            .find(|pair| self.is_modal(pair, hashes));
+        let segment = self.positions.windows(2).find(|pair| self.is_modal(pair, hashes));
         let Some(&[from, to]) = segment else {
             return false;
         };
@@ -216,11 +197,7 @@ impl SegmentHash {
         let (mut prefix, mut power) = (vec![0u64], vec![1u64]);
         for (at, name) in names.iter().enumerate() {
             let symbol = (u64::from(name.0) + 1).wrapping_mul(0xff51_afd7_ed55_8ccd);
-            prefix.push(
-                prefix[at]
-                    .wrapping_mul(Self::BASE)
-                    .wrapping_add(symbol ^ (symbol >> 29)),
-            );
+            prefix.push(prefix[at].wrapping_mul(Self::BASE).wrapping_add(symbol ^ (symbol >> 29)));
             power.push(power[at].wrapping_mul(Self::BASE));
         }
         Self { prefix, power }
@@ -243,15 +220,8 @@ fn boundaries(
     let idle = idle_before(lane);
     // Idle before a kernel, copies since the kernel before it included.
     let wait = |kernel: usize| {
-        let from = if kernel == 0 {
-            0
-        } else {
-            kernels[kernel - 1] + 1
-        };
-        (from..=kernels[kernel])
-            .map(|op| idle[op])
-            .max()
-            .unwrap_or(0)
+        let from = if kernel == 0 { 0 } else { kernels[kernel - 1] + 1 };
+        (from..=kernels[kernel]).map(|op| idle[op]).max().unwrap_or(0)
     };
     let modal_at: Vec<usize> = anchor
         .positions
@@ -273,11 +243,7 @@ fn boundaries(
     };
     let first_name = names[modal_start + offset];
     let start_of = |kernel: usize| {
-        let from = if kernel == 0 {
-            0
-        } else {
-            kernels[kernel - 1] + 1
-        };
+        let from = if kernel == 0 { 0 } else { kernels[kernel - 1] + 1 };
         let op = (from..=kernels[kernel]).max_by_key(|&op| (idle[op], std::cmp::Reverse(op)));
         lane.ops[op.unwrap_or(kernels[kernel])].start
     };
@@ -289,25 +255,10 @@ fn boundaries(
         .into_iter()
         .collect();
     for (index, &at) in anchor.positions.iter().enumerate() {
-        let end = anchor
-            .positions
-            .get(index + 1)
-            .copied()
-            .unwrap_or(names.len());
+        let end = anchor.positions.get(index + 1).copied().unwrap_or(names.len());
         let regular = at + offset < end && names[at + offset] == first_name;
-        let irregular = || {
-            (at..end)
-                .filter(|&k| names[k] == first_name)
-                .max_by_key(|&k| wait(k))
-        };
-        starts.extend(
-            if regular {
-                Some(at + offset)
-            } else {
-                irregular()
-            }
-            .map(start_of),
-        );
+        let irregular = || (at..end).filter(|&k| names[k] == first_name).max_by_key(|&k| wait(k));
+        starts.extend(if regular { Some(at + offset) } else { irregular() }.map(start_of));
     }
     starts.dedup();
     starts

@@ -14,16 +14,8 @@ pub fn run(trace: Trace) -> Analysis {
 
 /// The accounts and their totals; fails when they do not add up to the periods.
 pub fn accounts(analysis: &Analysis) -> BTreeMap<&str, i64> {
-    assert_eq!(
-        analysis.ledger.sum_ns, analysis.ledger.period_sum_ns,
-        "the ledger does not add up"
-    );
-    analysis
-        .ledger
-        .accounts
-        .iter()
-        .map(|a| (a.account.as_str(), a.total_ns))
-        .collect()
+    assert_eq!(analysis.ledger.sum_ns, analysis.ledger.period_sum_ns, "the ledger does not add up");
+    analysis.ledger.accounts.iter().map(|a| (a.account.as_str(), a.total_ns)).collect()
 }
 
 /// Checks all accounts of the ledger: nothing else may be in it.

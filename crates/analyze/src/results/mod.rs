@@ -1,0 +1,38 @@
+//! What an analysis yields, as plain data. Field names are those of the JSON report.
+//!
+//! Lengths are integer nanoseconds (`_ns`), sizes bytes (`_bytes`), shares 0..1 (`_ratio`, `ratio`).
+//! A mean over steps is a number of nanoseconds with a fraction. What is unknown is `null`.
+
+mod devices;
+mod ledger;
+mod quality;
+mod steps;
+mod work;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+pub use devices::{DeviceUse, LeftOut, RankSummary};
+pub use ledger::{Account, AccountGroup, HostActivity, Ledger, LedgerScope};
+pub use quality::{Check, CheckStatus, Grade, Quality, Refusal};
+pub use steps::{Confidence, Distribution, RankSteps, Selected, Step, StepTable};
+pub use work::{KernelSummary, OpSummary};
+
+/// Everything that one run of the analysis found.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Analysis {
+    /// How far the numbers can be trusted.
+    pub quality: Quality,
+    /// The ranks that were read.
+    pub ranks: Vec<RankSummary>,
+    /// GPU use as recorded, one entry per rank and device; nothing is left out or repaired.
+    pub devices: Vec<DeviceUse>,
+    /// The steps.
+    pub steps: StepTable,
+    /// Where the time of the selected steps went.
+    pub ledger: Ledger,
+    /// Kernels and copies of the selected steps by name, most time first.
+    pub kernels: Vec<KernelSummary>,
+    /// Operators of the selected steps by name and input shapes, most GPU time first.
+    pub ops: Vec<OpSummary>,
+}
