@@ -139,11 +139,7 @@ fn parse_steps(text: &str) -> Result<Range<u64>, String> {
         digits => digits.parse::<u64>().map_err(|_| wanted),
     };
     let range = number(first, 0)?..number(last, u64::MAX)?;
-    if range.is_empty() {
-        Err(wanted.to_owned())
-    } else {
-        Ok(range)
-    }
+    if range.is_empty() { Err(wanted.to_owned()) } else { Ok(range) }
 }
 
 fn parse_pattern(text: &str) -> Result<Regex, String> {

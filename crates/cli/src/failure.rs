@@ -32,19 +32,11 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self {
-            code: Code::Usage,
-            message: message.into(),
-            hint: None,
-        }
+        Self { code: Code::Usage, message: message.into(), hint: None }
     }
 
     pub(crate) fn input(message: impl Into<String>) -> Self {
-        Self {
-            code: Code::Input,
-            message: message.into(),
-            hint: None,
-        }
+        Self { code: Code::Input, message: message.into(), hint: None }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -67,9 +59,5 @@ impl Failure {
 /// `a, b, c`, or `none`.
 pub(crate) fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
-    if items.is_empty() {
-        "none".to_owned()
-    } else {
-        items.join(", ")
-    }
+    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }

@@ -12,6 +12,10 @@ use crate::progress::ReadingBar;
 
 /// Reads the trace, or the traces of a folder.
 pub(crate) fn read(path: &Path, args: &ReadingArgs) -> Result<Import, Failure> {
+    if let Err(error) = std::fs::metadata(path) {
+        return Err(Failure::input(format!("cannot read {}: {error}", path.display()))
+            .hint("check the path: it should be a trace, or a folder with the traces of one run"));
+    }
     let bar = Arc::new(ReadingBar::new());
     let options = ImportOptions {
         threads: args.threads.map(std::num::NonZeroUsize::get),
@@ -53,9 +57,7 @@ pub(crate) fn summary(import: &Import) -> Input {
                 byte_offset: found.issue.first.byte_offset,
                 text: found.issue.first.text.clone(),
             },
-            file: files
-                .get(found.file)
-                .map_or_else(String::new, |file| file.path.clone()),
+            file: files.get(found.file).map_or_else(String::new, |file| file.path.clone()),
         })
         .collect();
     Input { files, issues }

@@ -12,10 +12,7 @@ const DEFAULT_WIDTH: usize = 120;
 
 /// The name and version that reports carry.
 pub(crate) fn tool() -> Tool {
-    Tool {
-        name: "steptally".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    }
+    Tool { name: "steptally".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
 }
 
 /// How text should look on standard output, or in a file.
@@ -33,17 +30,12 @@ pub(crate) fn style(to_file: bool, top: usize) -> TerminalStyle {
 
 /// `COLUMNS` if set, else the terminal's, else a default.
 fn width(terminal: bool) -> usize {
-    let columns = std::env::var("COLUMNS")
-        .ok()
-        .and_then(|text| text.parse().ok());
+    let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
     let measured = || {
         let size = terminal.then(terminal_size::terminal_size).flatten();
         size.map(|(width, _)| usize::from(width.0))
     };
-    columns
-        .filter(|&columns| columns > 0)
-        .or_else(measured)
-        .unwrap_or(DEFAULT_WIDTH)
+    columns.filter(|&columns| columns > 0).or_else(measured).unwrap_or(DEFAULT_WIDTH)
 }
 
 /// Writes a result to a file, or to standard output. A reader that went away is no error.
@@ -55,13 +47,10 @@ pub(crate) fn write(text: &str, file: Option<&Path>) -> Result<(), Failure> {
         });
     }
     let mut stdout = std::io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::input(format!(
-            "cannot write to standard output: {error}"
-        ))),
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::input(format!("cannot write to standard output: {error}")))
+        }
         _ => Ok(()),
     }
 }

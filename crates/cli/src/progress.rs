@@ -29,11 +29,7 @@ struct State {
 impl ReadingBar {
     pub(crate) fn new() -> Self {
         let wanted = std::io::stderr().is_terminal();
-        Self {
-            started: Instant::now(),
-            wanted,
-            state: Mutex::default(),
-        }
+        Self { started: Instant::now(), wanted, state: Mutex::default() }
     }
 
     /// Takes the bar off the screen.
@@ -60,10 +56,8 @@ impl Progress for ReadingBar {
         if self.started.elapsed() < PATIENCE {
             return;
         }
-        let (read, total) = state
-            .files
-            .values()
-            .fold((0, 0), |sum, file| (sum.0 + file.0, sum.1 + file.1));
+        let (read, total) =
+            state.files.values().fold((0, 0), |sum, file| (sum.0 + file.0, sum.1 + file.1));
         let bar = state.bar.get_or_insert_with(new_bar);
         bar.set_length(total);
         bar.set_position(read);

@@ -29,13 +29,7 @@ impl Inspection {
     pub fn new(tool: Tool, input: Input, traces: &[Trace]) -> Self {
         let partial = input.is_partial() || traces.iter().any(|trace| trace.meta.partial);
         let traces = traces.iter().map(TraceInspection::new).collect();
-        Self {
-            schema_version: SCHEMA_VERSION,
-            tool,
-            input,
-            partial,
-            traces,
-        }
+        Self { schema_version: SCHEMA_VERSION, tool, input, partial, traces }
     }
 }
 
@@ -144,29 +138,21 @@ impl TraceInspection {
     pub fn new(trace: &Trace) -> Self {
         let meta = &trace.meta;
         let rank = meta.rank.as_ref();
-        let mut processes: Vec<String> = trace
-            .process_names
-            .values()
-            .map(|&name| trace.text(name).to_owned())
-            .collect();
+        let mut processes: Vec<String> =
+            trace.process_names.values().map(|&name| trace.text(name).to_owned()).collect();
         processes.sort();
         processes.dedup();
         Self {
             rank: trace.rank(),
             rank_source: rank.map(|rank| source_name(rank.source).to_owned()),
-            label: rank
-                .map(|rank| rank.label.clone())
-                .filter(|label| !label.is_empty()),
+            label: rank.map(|rank| rank.label.clone()).filter(|label| !label.is_empty()),
             world_size: meta.world_size,
             format: format_name(meta.format).to_owned(),
             processes,
             versions: meta
                 .versions
                 .iter()
-                .map(|(name, value)| Version {
-                    name: name.clone(),
-                    value: value.clone(),
-                })
+                .map(|(name, value)| Version { name: name.clone(), value: value.clone() })
                 .collect(),
             record_shapes: meta.record_shapes,
             with_stack: meta.with_stack,
@@ -206,10 +192,7 @@ fn source_name(source: RankSource) -> &'static str {
 fn events_span(trace: &Trace) -> Option<Nanos> {
     let mut span: Option<(Timestamp, Timestamp)> = None;
     let mut extend = |starts: &[Timestamp], durations: &[Nanos]| {
-        let ends = starts
-            .iter()
-            .zip(durations)
-            .map(|(&start, &duration)| start + duration);
+        let ends = starts.iter().zip(durations).map(|(&start, &duration)| start + duration);
         if let (Some(&first), Some(last)) = (starts.first(), ends.max()) {
             let (start, end) = span.unwrap_or((first, last));
             span = Some((start.min(first), end.max(last)));
@@ -227,29 +210,21 @@ fn events_span(trace: &Trace) -> Option<Nanos> {
 fn devices(trace: &Trace) -> Vec<DeviceInspection> {
     let streams = || {
         let kernels = trace.kernels.stream.iter();
-        kernels
-            .chain(&trace.copies.stream)
-            .chain(&trace.graph_traces.stream)
+        kernels.chain(&trace.copies.stream).chain(&trace.graph_traces.stream)
     };
     let used = streams().filter_map(|&stream| trace.device_of(stream));
     let mut counts = std::collections::BTreeMap::new();
     for device in used {
         *counts.entry(device).or_insert(0_u64) += 1;
     }
-    let known = trace
-        .meta
-        .devices
-        .iter()
-        .map(|properties| properties.device);
+    let known = trace.meta.devices.iter().map(|properties| properties.device);
     let all: BTreeSet<u32> = known.chain(counts.keys().copied()).collect();
     all.into_iter()
         .map(|device| {
             let properties = trace.meta.device(device);
             DeviceInspection {
                 device,
-                name: properties
-                    .map(|device| device.name.clone())
-                    .filter(|name| !name.is_empty()),
+                name: properties.map(|device| device.name.clone()).filter(|name| !name.is_empty()),
                 total_memory_bytes: properties.and_then(|device| device.total_memory_bytes),
                 sm_count: properties.and_then(|device| device.sm_count),
                 gpu_event_count: counts.get(&device).copied().unwrap_or(0),

@@ -119,9 +119,8 @@ impl<'a> Parser<'a> {
                     let inside = self.bracketed('(', ')')?;
                     if part == "&" {
                         let function = Parser { rest: inside }.path(depth + 1)?;
-                        part = function
-                            .rsplit_once(' ')
-                            .map_or(function.clone(), |(_, f)| f.into());
+                        part =
+                            function.rsplit_once(' ').map_or(function.clone(), |(_, f)| f.into());
                     } else if part == "operator" {
                         part.push_str("()");
                     }
@@ -129,9 +128,8 @@ impl<'a> Parser<'a> {
                 }
                 '{' => {
                     let inside = self.bracketed('{', '}')?;
-                    let parameters = inside
-                        .strip_prefix("lambda(")
-                        .and_then(|p| p.rsplit_once(')'));
+                    let parameters =
+                        inside.strip_prefix("lambda(").and_then(|p| p.rsplit_once(')'));
                     if let Some((parameters, _)) = parameters {
                         lambda = Some(parameters);
                     }
@@ -140,11 +138,10 @@ impl<'a> Parser<'a> {
             }
         }
         parts.push(part);
-        let name = parts
-            .iter()
-            .rev()
-            .map(|part| part.trim().trim_end_matches(" const"))
-            .find(|part| !part.is_empty() && *part != "const" && !part.starts_with("operator()"))?;
+        let name =
+            parts.iter().rev().map(|part| part.trim().trim_end_matches(" const")).find(|part| {
+                !part.is_empty() && *part != "const" && !part.starts_with("operator()")
+            })?;
         let mut name = plain(name);
         match lambda {
             Some(parameter) if !name.starts_with('\u{1}') && is_type(parameter) => {
@@ -186,9 +183,7 @@ fn is_type(parameters: &str) -> bool {
 fn with_arguments(template: &str, arguments: &[String]) -> String {
     let name = template.trim();
     if let [wrapped, ..] = arguments
-        && WRAPPERS
-            .iter()
-            .any(|wrapper| wrapper.trim_end_matches('<') == name)
+        && WRAPPERS.iter().any(|wrapper| wrapper.trim_end_matches('<') == name)
     {
         return format!("\u{1}{wrapped}");
     }
@@ -204,12 +199,7 @@ fn plain(word: &str) -> String {
         return (*short).to_owned();
     }
     let digits = word.trim_end_matches(['u', 'l', 'U', 'L']);
-    if !digits.is_empty()
-        && digits
-            .trim_start_matches('-')
-            .bytes()
-            .all(|b| b.is_ascii_digit())
-    {
+    if !digits.is_empty() && digits.trim_start_matches('-').bytes().all(|b| b.is_ascii_digit()) {
         return digits.to_owned();
     }
     word.to_owned()
@@ -231,9 +221,7 @@ pub(crate) fn fit_names(names: &[String], width: usize) -> Vec<String> {
             let length = name.chars().count();
             if length > width && width > 8 {
                 // As much of the start as leaves room for what differs, but at least half.
-                let head = width
-                    .saturating_sub(1 + length.saturating_sub(common))
-                    .max(width / 2);
+                let head = width.saturating_sub(1 + length.saturating_sub(common)).max(width / 2);
                 let tail: String = name.chars().skip(common.max(head)).collect();
                 let head: String = name.chars().take(head).collect();
                 cut[index] = cut_end(&format!("{head}…{tail}"), width);
@@ -256,12 +244,7 @@ pub(crate) fn cut_end(text: &str, width: usize) -> String {
 fn common_prefix<'a>(mut names: impl Iterator<Item = &'a str>) -> usize {
     let Some(first) = names.next() else { return 0 };
     names.fold(first.chars().count(), |common, name| {
-        first
-            .chars()
-            .zip(name.chars())
-            .take(common)
-            .take_while(|(a, b)| a == b)
-            .count()
+        first.chars().zip(name.chars()).take(common).take_while(|(a, b)| a == b).count()
     })
 }
 
@@ -347,18 +330,11 @@ mod tests {
 
     #[test]
     fn cut_names_stay_different() {
-        let names = [
-            "kernel<128, 4, first_functor>",
-            "kernel<128, 4, other_functor>",
-            "nvjet",
-        ];
+        let names = ["kernel<128, 4, first_functor>", "kernel<128, 4, other_functor>", "nvjet"];
         let names = names.map(str::to_owned);
         let cut = fit_names(&names, 16);
         assert_eq!(cut, ["kernel<1…first_…", "kernel<1…other_…", "nvjet"]);
-        let names = [
-            "nvjet_64x8_64x16_v_bz_TNT",
-            "nvjet_64x8_64x16_v_bz_splitK_TNT",
-        ];
+        let names = ["nvjet_64x8_64x16_v_bz_TNT", "nvjet_64x8_64x16_v_bz_splitK_TNT"];
         let cut = fit_names(&names.map(str::to_owned), 20);
         // What differs begins after 22 characters: "TNT" and "splitK_TNT".
         assert_eq!(cut, ["nvjet_64x8_64x16…TNT", "nvjet_64x8…splitK_T…"]);

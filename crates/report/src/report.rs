@@ -29,13 +29,7 @@ impl Report {
     #[must_use]
     pub fn new(tool: Tool, input: Input, analysis: Analysis) -> Self {
         let partial = input.is_partial() || analysis.ranks.iter().any(|rank| rank.partial);
-        Self {
-            schema_version: SCHEMA_VERSION,
-            tool,
-            input,
-            partial,
-            analysis,
-        }
+        Self { schema_version: SCHEMA_VERSION, tool, input, partial, analysis }
     }
 }
 
@@ -62,10 +56,7 @@ impl Input {
     #[must_use]
     pub fn is_partial(&self) -> bool {
         self.files.iter().any(|file| file.partial)
-            || self
-                .issues
-                .iter()
-                .any(|issue| issue.severity == Severity::Error)
+            || self.issues.iter().any(|issue| issue.severity == Severity::Error)
     }
 }
 

@@ -36,11 +36,7 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
         Format::Text => terminal(&report, &output::style(to_file.is_some(), args.top)),
     };
     output::write(&text, to_file)?;
-    Ok(if report.partial {
-        Code::Partial
-    } else {
-        Code::Ok
-    })
+    Ok(if report.partial { Code::Partial } else { Code::Ok })
 }
 
 fn categories(rules: Option<&Path>) -> Result<Categories, Failure> {
@@ -59,11 +55,7 @@ fn categories(rules: Option<&Path>) -> Result<Categories, Failure> {
 
 fn check_rank(import: &Import, rank: Option<u32>) -> Result<(), Failure> {
     let Some(rank) = rank else { return Ok(()) };
-    let present: Vec<u32> = import
-        .traces
-        .iter()
-        .filter_map(|trace| trace.rank())
-        .collect();
+    let present: Vec<u32> = import.traces.iter().filter_map(|trace| trace.rank()).collect();
     if present.contains(&rank) {
         return Ok(());
     }
@@ -94,17 +86,9 @@ fn check_selection(steps: &StepTable, config: &Config) -> Result<(), Failure> {
         && selected == 0
     {
         let present = steps.kinds.iter().map(|(kind, n)| format!("{n} {kind}"));
-        let end = if range.end == u64::MAX {
-            String::new()
-        } else {
-            range.end.to_string()
-        };
-        return Err(
-            Failure::usage(format!("no complete step in {}..{end}", range.start)).hint(format!(
-                "steps found over all ranks, cut ones included: {}",
-                list(present)
-            )),
-        );
+        let end = if range.end == u64::MAX { String::new() } else { range.end.to_string() };
+        return Err(Failure::usage(format!("no complete step in {}..{end}", range.start))
+            .hint(format!("steps found over all ranks, cut ones included: {}", list(present))));
     }
     Ok(())
 }

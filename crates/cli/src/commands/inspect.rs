@@ -14,9 +14,5 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Code, Failure> {
         Format::Text => inspection_text(&inspection, &output::style(false, 0)),
     };
     output::write(&text, None)?;
-    Ok(if inspection.partial {
-        Code::Partial
-    } else {
-        Code::Ok
-    })
+    Ok(if inspection.partial { Code::Partial } else { Code::Ok })
 }

@@ -18,24 +18,12 @@ pub(super) fn opening_line(
     gpus: &str,
     style: &TerminalStyle,
 ) -> String {
-    let used: Vec<_> = input
-        .files
-        .iter()
-        .filter(|file| file.left_out.is_none())
-        .collect();
+    let used: Vec<_> = input.files.iter().filter(|file| file.left_out.is_none()).collect();
     let what = match used.as_slice() {
-        [file] => format!(
-            "{} ({}, {})",
-            file_name(&file.path),
-            file.format,
-            bytes(file.bytes)
-        ),
+        [file] => format!("{} ({}, {})", file_name(&file.path), file.format, bytes(file.bytes)),
         [] => "no trace".to_owned(),
         [first, ..] => {
-            let folder = first
-                .path
-                .rsplit_once(['/', '\\'])
-                .map_or("", |(folder, _)| folder);
+            let folder = first.path.rsplit_once(['/', '\\']).map_or("", |(folder, _)| folder);
             let folder = if folder.is_empty() { "." } else { folder };
             let total = used.iter().map(|file| file.bytes).sum();
             format!(
@@ -85,17 +73,9 @@ pub(super) fn partial_banner(input: &Input, partial: bool, style: &TerminalStyle
         .filter(|file| file.partial)
         .map(|file| printable(file_name(&file.path)))
         .collect();
-    let of = if files.is_empty() {
-        "the input".to_owned()
-    } else {
-        files.join(", ")
-    };
+    let of = if files.is_empty() { "the input".to_owned() } else { files.join(", ") };
     let text = format!("part of {of} could not be read; every number below is about the rest.");
-    format!(
-        "{}  {}\n",
-        style.paint(Tone::Alarm, "PARTIAL"),
-        style.wrap(&text, 9)
-    )
+    format!("{}  {}\n", style.paint(Tone::Alarm, "PARTIAL"), style.wrap(&text, 9))
 }
 
 /// Step periods by rank, when there are several.
@@ -104,10 +84,7 @@ pub(super) fn ranks(analysis: &Analysis, style: &TerminalStyle) -> String {
     if ranks.len() < 2 || analysis.ledger.scope != LedgerScope::Steps {
         return String::new();
     }
-    let largest = ranks
-        .iter()
-        .map(|rank| rank.period_ns.p90)
-        .fold(0.0, f64::max);
+    let largest = ranks.iter().map(|rank| rank.period_ns.p90).fold(0.0, f64::max);
     let unit = TimeUnit::for_largest(largest);
     let mut table = Table::default()
         .column("rank", Fit::Number)
@@ -131,11 +108,7 @@ pub(super) fn ranks(analysis: &Analysis, style: &TerminalStyle) -> String {
             ],
         );
     }
-    format!(
-        "{}{}",
-        title(style, "RANKS", "medians over the rank's steps"),
-        table.render(style)
-    )
+    format!("{}{}", title(style, "RANKS", "medians over the rank's steps"), table.render(style))
 }
 
 /// GPU use by device over the whole trace.
@@ -144,11 +117,7 @@ pub(super) fn devices(analysis: &Analysis, style: &TerminalStyle) -> String {
     if devices.is_empty() {
         return String::new();
     }
-    let largest = devices
-        .iter()
-        .map(|device| device.gpu_span_ns)
-        .max()
-        .unwrap_or(0);
+    let largest = devices.iter().map(|device| device.gpu_span_ns).max().unwrap_or(0);
     let unit = TimeUnit::for_largest(largest as f64);
     let format = |ns: i64| unit.format(ns as f64);
     let mut table = Table::default()
@@ -178,11 +147,7 @@ pub(super) fn devices(analysis: &Analysis, style: &TerminalStyle) -> String {
             ],
         );
     }
-    format!(
-        "{}{}",
-        title(style, "DEVICES", "the whole trace, as recorded"),
-        table.render(style)
-    )
+    format!("{}{}", title(style, "DEVICES", "the whole trace, as recorded"), table.render(style))
 }
 
 /// Checks that found something.
@@ -199,16 +164,8 @@ pub(super) fn quality(quality: &Quality, style: &TerminalStyle) -> String {
             (n, Some(of)) => format!(" {} of {}.", count(n), count(of)),
             (n, None) => format!(" {}.", count(n)),
         };
-        let text = format!(
-            "{}:{count} {}",
-            printable(&check.code),
-            printable(&check.effect)
-        );
-        out.push_str(&format!(
-            "  {}  {}\n",
-            style.paint(tone, label),
-            style.wrap(&text, 8)
-        ));
+        let text = format!("{}:{count} {}", printable(&check.code), printable(&check.effect));
+        out.push_str(&format!("  {}  {}\n", style.paint(tone, label), style.wrap(&text, 8)));
     }
     let names = |status| {
         let names: Vec<&str> = quality
@@ -219,16 +176,8 @@ pub(super) fn quality(quality: &Quality, style: &TerminalStyle) -> String {
             .collect();
         printable(&names.join(", "))
     };
-    let passed = quality
-        .checks
-        .iter()
-        .filter(|check| check.status == CheckStatus::Pass)
-        .count();
-    let mut note = format!(
-        "{:?}; {} passed",
-        quality.grade,
-        counted(passed as u64, "check")
-    );
+    let passed = quality.checks.iter().filter(|check| check.status == CheckStatus::Pass).count();
+    let mut note = format!("{:?}; {} passed", quality.grade, counted(passed as u64, "check"));
     let not_applicable = names(CheckStatus::NotApplicable);
     if !not_applicable.is_empty() {
         note.push_str(&format!("; not applicable: {not_applicable}"));
@@ -238,11 +187,7 @@ pub(super) fn quality(quality: &Quality, style: &TerminalStyle) -> String {
 
 /// Defects of the input, gravest first, and files that took no part.
 pub(super) fn issues(input: &Input, style: &TerminalStyle) -> String {
-    let left_out: Vec<_> = input
-        .files
-        .iter()
-        .filter(|file| file.left_out.is_some())
-        .collect();
+    let left_out: Vec<_> = input.files.iter().filter(|file| file.left_out.is_some()).collect();
     if input.issues.is_empty() && left_out.is_empty() {
         return String::new();
     }
@@ -260,15 +205,8 @@ pub(super) fn issues(input: &Input, style: &TerminalStyle) -> String {
             Severity::Warning => (Tone::Warning, "warn"),
             Severity::Info => (Tone::Plain, "info"),
         };
-        let at = issue
-            .example
-            .byte_offset
-            .map_or_else(String::new, |at| format!(" at byte {at}"));
-        let file = if several {
-            format!(" in {}", file_name(&issue.file))
-        } else {
-            String::new()
-        };
+        let at = issue.example.byte_offset.map_or_else(String::new, |at| format!(" at byte {at}"));
+        let file = if several { format!(" in {}", file_name(&issue.file)) } else { String::new() };
         let text = format!(
             "{}: {}{file}; first{at}: {}",
             issue.code,
@@ -282,10 +220,7 @@ pub(super) fn issues(input: &Input, style: &TerminalStyle) -> String {
         ));
     }
     if issues.len() > TOP_ISSUES {
-        out.push_str(&format!(
-            "  and {} more; see --format json\n",
-            issues.len() - TOP_ISSUES
-        ));
+        out.push_str(&format!("  and {} more; see --format json\n", issues.len() - TOP_ISSUES));
     }
     for file in left_out {
         let why = file.left_out.as_deref().unwrap_or_default();
@@ -298,10 +233,7 @@ pub(super) fn issues(input: &Input, style: &TerminalStyle) -> String {
 /// What to run next.
 pub(super) fn next(report: &Report, style: &TerminalStyle) -> String {
     let steps = &report.analysis.steps;
-    let selected = steps
-        .selected
-        .as_ref()
-        .map(|selected| selected.kind.as_str());
+    let selected = steps.selected.as_ref().map(|selected| selected.kind.as_str());
     let mut next = Vec::new();
     if let Some((kind, _)) = steps
         .kinds
@@ -313,9 +245,5 @@ pub(super) fn next(report: &Report, style: &TerminalStyle) -> String {
     }
     next.push("steptally analyze PATH --format json".to_owned());
     next.push("steptally inspect PATH".to_owned());
-    format!(
-        "{} {}\n",
-        style.paint(Tone::Faint, "next:"),
-        style.wrap(&next.join("  |  "), 6)
-    )
+    format!("{} {}\n", style.paint(Tone::Faint, "next:"), style.wrap(&next.join("  |  "), 6))
 }

@@ -52,7 +52,7 @@ fn verdict(
     let step = match selected.kind.as_str() {
         kind @ ("extend" | "idle") => format!("An {kind} step"),
         kind @ ("decode" | "mixed" | "verify" | "draft") => format!("A {kind} step"),
-        "step" => "A step".to_owned(),
+        kind if kind.ends_with("step") => format!("A {}", printable(kind)),
         other => format!("A step \"{}\"", printable(other)),
     };
     let mut text = format!("{step} takes {}", duration(period.median));
@@ -70,10 +70,7 @@ fn verdict(
         && period.median > 0.0
     {
         let rate = batch as f64 * 1e9 / period.median;
-        text.push_str(&format!(
-            ": {} tokens/s at batch size {batch}",
-            three_digits(rate)
-        ));
+        text.push_str(&format!(": {} tokens/s at batch size {batch}", three_digits(rate)));
     }
     text.push_str(", as profiled.");
     let mut out = style.paint(Tone::Strong, &style.wrap(&text, 0));
@@ -87,7 +84,8 @@ fn no_steps(analysis: &Analysis, style: &TerminalStyle) -> String {
     let text = match analysis.ledger.scope {
         LedgerScope::Empty => "No GPU work to account for.".to_owned(),
         _ => format!(
-            "No steps: what follows is about the whole window of GPU work ({}), not about a step.",
+            "{}: what follows is about the whole window of GPU work ({}), not about a step.",
+            if analysis.steps.kinds.is_empty() { "No steps" } else { "No complete step" },
             duration(mean_window(analysis)),
         ),
     };
@@ -102,12 +100,7 @@ fn no_steps(analysis: &Analysis, style: &TerminalStyle) -> String {
 
 /// Mean length of a window (or step) of the ledger.
 pub(super) fn mean_window(analysis: &Analysis) -> f64 {
-    analysis
-        .ledger
-        .accounts
-        .iter()
-        .map(|account| account.ns_per_step)
-        .sum()
+    analysis.ledger.accounts.iter().map(|account| account.ns_per_step).sum()
 }
 
 /// `GPU: compute 20 %, copies 1 %, idle 79 % of the step.`
@@ -116,10 +109,7 @@ fn shares(accounts: &[Account], of_what: &str) -> String {
         (AccountGroup::Compute, "compute"),
         (AccountGroup::Communication, "communication"),
         (AccountGroup::Memory, "copies"),
-        (
-            AccountGroup::OpaqueGraph,
-            "graph replays of unknown content",
-        ),
+        (AccountGroup::OpaqueGraph, "graph replays of unknown content"),
         (AccountGroup::Idle, "idle"),
     ];
     let shown: Vec<String> = groups
@@ -134,10 +124,8 @@ fn shares(accounts: &[Account], of_what: &str) -> String {
 
 /// Share of all accounts of a group; `None` when it has none.
 fn group_ratio(accounts: &[Account], group: AccountGroup) -> Option<f64> {
-    let mut ratios = accounts
-        .iter()
-        .filter(|account| account.group == group)
-        .map(|account| account.ratio);
+    let mut ratios =
+        accounts.iter().filter(|account| account.group == group).map(|account| account.ratio);
     let first = ratios.next()?;
     Some(ratios.fold(first, |sum, ratio| sum + ratio))
 }
@@ -151,11 +139,7 @@ fn top_accounts(analysis: &Analysis, style: &TerminalStyle) -> String {
         .filter(|account| account.ratio >= 0.005)
         .take(TOP_ACCOUNTS)
         .collect();
-    let widest = top
-        .iter()
-        .map(|account| account.account.chars().count())
-        .max()
-        .unwrap_or(0);
+    let widest = top.iter().map(|account| account.account.chars().count()).max().unwrap_or(0);
     let mut out = String::new();
     for account in top {
         let start = format!(
@@ -165,27 +149,35 @@ fn top_accounts(analysis: &Analysis, style: &TerminalStyle) -> String {
             printable(&account.account),
         );
         let indent = start.chars().count();
-        let fits = indent + account.meaning.chars().count() <= style.columns();
+        let meaning = printable(&format!("{}{}", account.meaning, rank_spread(account)));
+        let fits = indent + meaning.chars().count() <= style.columns();
         let (start, indent) = if fits || indent + 60 <= style.columns() {
             (start, indent)
         } else {
             (format!("{}\n         ", start.trim_end()), 9)
         };
         out.push_str(&start);
-        out.push_str(&style.wrap(&printable(&account.meaning), indent));
+        out.push_str(&style.wrap(&meaning, indent));
         out.push('\n');
     }
     out
 }
 
+/// How far the ranks are apart, where that changes what the mean says.
+fn rank_spread(account: &Account) -> String {
+    match account.rank_range_ns {
+        Some((least, most)) if most > 2.0 * least => {
+            format!(" ({} to {} by rank)", duration(least), duration(most))
+        }
+        _ => String::new(),
+    }
+}
+
 /// How the steps were found, how many there are, and the grade.
 fn how_sure(analysis: &Analysis, style: &TerminalStyle) -> String {
     let steps = &analysis.steps;
-    let kinds: Vec<String> = steps
-        .kinds
-        .iter()
-        .map(|(kind, n)| format!("{} {n}", printable(kind)))
-        .collect();
+    let kinds: Vec<String> =
+        steps.kinds.iter().map(|(kind, n)| format!("{} {n}", printable(kind))).collect();
     let mut found = sentence(&steps.explanation);
     if !kinds.is_empty() {
         found.push_str(&format!(" Found: {}", kinds.join(", ")));
@@ -198,18 +190,11 @@ fn how_sure(analysis: &Analysis, style: &TerminalStyle) -> String {
         Confidence::None => String::new(),
         _ => {
             let confidence = format!("{:?}", steps.confidence).to_lowercase();
-            format!(
-                "{}, confidence {confidence}. ",
-                printable(&steps.detected_by)
-            )
+            format!("{}, confidence {confidence}. ", printable(&steps.detected_by))
         }
     };
-    let warnings = analysis
-        .quality
-        .checks
-        .iter()
-        .filter(|check| check.status == CheckStatus::Warn)
-        .count();
+    let warnings =
+        analysis.quality.checks.iter().filter(|check| check.status == CheckStatus::Warn).count();
     let quality = match warnings {
         0 => format!("{:?}, no warnings.", analysis.quality.grade),
         n => format!(
@@ -230,11 +215,7 @@ fn how_sure(analysis: &Analysis, style: &TerminalStyle) -> String {
 /// `text` with a full stop.
 fn sentence(text: &str) -> String {
     let text = printable(text.trim());
-    if text.is_empty() || text.ends_with('.') {
-        text
-    } else {
-        format!("{text}.")
-    }
+    if text.is_empty() || text.ends_with('.') { text } else { format!("{text}.") }
 }
 
 /// The warning that a profiler stretches what the host does.
@@ -247,9 +228,5 @@ fn dilation(analysis: &Analysis, style: &TerminalStyle) -> String {
     let text = "most of the step is idle, and a profiler slows the host: without it the idle time \
                 and the period are shorter, by up to a few times. Take idle as an upper bound, GPU \
                 times as they are, and measure TPOT without the profiler before acting on idle.";
-    format!(
-        "{}  {}\n",
-        style.paint(Tone::Warning, label),
-        style.wrap(text, label.len() + 2)
-    )
+    format!("{}  {}\n", style.paint(Tone::Warning, label), style.wrap(text, label.len() + 2))
 }

@@ -12,18 +12,9 @@ use crate::{DeviceInspection, Inspection, TraceInspection};
 /// What the input is, as text.
 #[must_use]
 pub fn inspection_text(inspection: &Inspection, style: &TerminalStyle) -> String {
-    let mut sections = vec![about::partial_banner(
-        &inspection.input,
-        inspection.partial,
-        style,
-    )];
+    let mut sections = vec![about::partial_banner(&inspection.input, inspection.partial, style)];
     sections.push(files(inspection, style));
-    sections.extend(
-        inspection
-            .traces
-            .iter()
-            .map(|trace| one_trace(trace, style)),
-    );
+    sections.extend(inspection.traces.iter().map(|trace| one_trace(trace, style)));
     sections.push(about::issues(&inspection.input, style));
     sections.retain(|section| !section.is_empty());
     sections.join("\n")
@@ -43,11 +34,7 @@ fn files(inspection: &Inspection, style: &TerminalStyle) -> String {
             (false, false) => "complete",
         };
         table.row(
-            if file.partial {
-                Tone::Alarm
-            } else {
-                Tone::Plain
-            },
+            if file.partial { Tone::Alarm } else { Tone::Plain },
             vec![
                 printable(&file.path),
                 bytes(file.bytes),
@@ -69,11 +56,8 @@ fn one_trace(trace: &TraceInspection, style: &TerminalStyle) -> String {
     if !trace.processes.is_empty() {
         lines.push(("processes", trace.processes.join(", ")));
     }
-    let versions: Vec<String> = trace
-        .versions
-        .iter()
-        .map(|v| format!("{} {}", v.name, v.value))
-        .collect();
+    let versions: Vec<String> =
+        trace.versions.iter().map(|v| format!("{} {}", v.name, v.value)).collect();
     if !versions.is_empty() {
         lines.push(("versions", versions.join(", ")));
     }
@@ -82,26 +66,14 @@ fn one_trace(trace: &TraceInspection, style: &TerminalStyle) -> String {
     lines.push(("window", window(trace)));
     lines.push(("events", counts(trace)));
     lines.push(("devices", devices(&trace.devices)));
-    lines.extend(
-        trace
-            .diagnostics
-            .iter()
-            .map(|note| ("recorder says", note.clone())),
-    );
+    lines.extend(trace.diagnostics.iter().map(|note| ("recorder says", note.clone())));
 
     let name = format!("RANK {}", rank_name(trace.rank));
     let mut out = title(style, &name, &trace.format.replace('_', " "));
-    let widest = lines
-        .iter()
-        .map(|(name, _)| name.width())
-        .max()
-        .unwrap_or(0);
+    let widest = lines.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
     for (name, text) in lines {
         let label = style.paint(Tone::Faint, &format!("{name:widest$}"));
-        out.push_str(&format!(
-            "  {label}  {}\n",
-            style.wrap(&printable(&text), widest + 4)
-        ));
+        out.push_str(&format!("  {label}  {}\n", style.wrap(&printable(&text), widest + 4)));
     }
     out
 }
@@ -150,17 +122,12 @@ fn counts(trace: &TraceInspection) -> String {
         .filter(|(_, n)| *n > 0)
         .map(|(name, n)| format!("{} {}", count(n), name.replace('_', " ")))
         .collect();
-    if named.is_empty() {
-        "none".to_owned()
-    } else {
-        named.join(", ")
-    }
+    if named.is_empty() { "none".to_owned() } else { named.join(", ") }
 }
 
 fn devices(devices: &[DeviceInspection]) -> String {
-    let (used, idle): (Vec<_>, Vec<_>) = devices
-        .iter()
-        .partition(|device| device.gpu_event_count > 0);
+    let (used, idle): (Vec<_>, Vec<_>) =
+        devices.iter().partition(|device| device.gpu_event_count > 0);
     let mut texts: Vec<String> = used
         .iter()
         .map(|device| {
@@ -183,9 +150,5 @@ fn devices(devices: &[DeviceInspection]) -> String {
     if !idle.is_empty() {
         texts.push(format!("{} more without GPU events", idle.len()));
     }
-    if texts.is_empty() {
-        "none recorded".to_owned()
-    } else {
-        texts.join("; ")
-    }
+    if texts.is_empty() { "none recorded".to_owned() } else { texts.join("; ") }
 }

@@ -30,10 +30,7 @@ pub(super) fn ledger(analysis: &Analysis, style: &TerminalStyle) -> String {
     let period = mean_window(analysis);
     let unit = TimeUnit::for_largest(period);
     let mut out = heading(analysis, style);
-    let ranks = ledger
-        .accounts
-        .iter()
-        .any(|account| account.rank_range_ns.is_some());
+    let ranks = ledger.accounts.iter().any(|account| account.rank_range_ns.is_some());
     let mut table = Table::default()
         .column("account", Fit::Flexible(24))
         .column(per_step(ledger, unit), Fit::Number)
@@ -64,17 +61,10 @@ pub(super) fn ledger(analysis: &Analysis, style: &TerminalStyle) -> String {
             times.next().unwrap_or_default(),
             percent(account.ratio),
         ];
-        let range = account
-            .rank_range_ns
-            .map_or_else(String::new, |(least, most)| {
-                format!("{}..{}", unit.format(least), unit.format(most))
-            });
-        optional(
-            &mut row,
-            unit.format(account.per_step_ns.p90),
-            range,
-            bar(account.ratio),
-        );
+        let range = account.rank_range_ns.map_or_else(String::new, |(least, most)| {
+            format!("{}..{}", unit.format(least), unit.format(most))
+        });
+        optional(&mut row, unit.format(account.per_step_ns.p90), range, bar(account.ratio));
         table.row(Tone::Plain, row);
         for (name, ns) in activities(ledger, account) {
             let cells = vec![format!("  host: {name}"), format!("({})", unit.format(ns))];
@@ -84,39 +74,26 @@ pub(super) fn ledger(analysis: &Analysis, style: &TerminalStyle) -> String {
     if !small.is_empty() {
         let ratio = small.iter().map(|account| account.ratio).sum();
         let name = format!("{} more accounts (--top N)", small.len());
-        table.row(
-            Tone::Plain,
-            vec![name, times.next().unwrap_or_default(), percent(ratio)],
-        );
+        table.row(Tone::Plain, vec![name, times.next().unwrap_or_default(), percent(ratio)]);
     }
-    table.row(
-        Tone::Strong,
-        vec!["sum".into(), unit.format(period), percent(1.0)],
-    );
+    table.row(Tone::Strong, vec!["sum".into(), unit.format(period), percent(1.0)]);
     out.push_str(&table.render(style));
     out.push_str(&foot(ledger, unit, style));
     out
 }
 
 fn per_step(ledger: &Ledger, unit: TimeUnit) -> String {
-    let per = if ledger.scope == LedgerScope::Steps {
-        "step"
-    } else {
-        "window"
-    };
+    let per = if ledger.scope == LedgerScope::Steps { "step" } else { "window" };
     format!("{}/{per}", unit.name)
 }
 
 fn heading(analysis: &Analysis, style: &TerminalStyle) -> String {
     let ledger = &analysis.ledger;
     if ledger.scope == LedgerScope::Steps {
-        let kind = analysis
-            .steps
-            .selected
-            .as_ref()
-            .map_or("", |selected| &selected.kind);
+        let kind = analysis.steps.selected.as_ref().map_or("", |selected| &selected.kind);
         let noun = match kind {
-            "" | "step" => "step".to_owned(),
+            "" => "step".to_owned(),
+            kind if kind.ends_with("step") => printable(kind),
             kind => printable(&format!("{kind} step")),
         };
         let note = format!("mean of {}", counted(ledger.n, &noun));
@@ -135,36 +112,21 @@ fn heading(analysis: &Analysis, style: &TerminalStyle) -> String {
 
 /// Accounts to show, and those to add up in one row.
 fn fold_small(accounts: &[Account], top: usize) -> (&[Account], &[Account]) {
-    let large = accounts
-        .iter()
-        .take_while(|account| account.ratio >= SMALL)
-        .count();
+    let large = accounts.iter().take_while(|account| account.ratio >= SMALL).count();
     let shown = large.max(top).max(LEAST_ROWS);
     // A single account needs no more room than its sum.
-    if shown + 1 < accounts.len() {
-        accounts.split_at(shown)
-    } else {
-        (accounts, &[])
-    }
+    if shown + 1 < accounts.len() { accounts.split_at(shown) } else { (accounts, &[]) }
 }
 
 /// What the host did during an idle account: name and time, the rest added up.
 fn activities(ledger: &Ledger, account: &Account) -> Vec<(String, f64)> {
-    let all: Vec<&HostActivity> = ledger
-        .host_activity
-        .iter()
-        .filter(|a| a.account == account.account)
-        .collect();
+    let all: Vec<&HostActivity> =
+        ledger.host_activity.iter().filter(|a| a.account == account.account).collect();
     let least = account.ns_per_step * SMALL_ACTIVITY;
-    let large = all
-        .iter()
-        .take_while(|activity| activity.ns_per_step >= least)
-        .count();
+    let large = all.iter().take_while(|activity| activity.ns_per_step >= least).count();
     let (shown, rest) = all.split_at(large.min(TOP_ACTIVITIES));
-    let mut rows: Vec<_> = shown
-        .iter()
-        .map(|activity| (activity_name(activity), activity.ns_per_step))
-        .collect();
+    let mut rows: Vec<_> =
+        shown.iter().map(|activity| (activity_name(activity), activity.ns_per_step)).collect();
     let rest_ns: f64 = rest.iter().map(|activity| activity.ns_per_step).sum();
     if rest_ns >= least && rest_ns > 0.0 {
         rows.push((format!("{} more", rest.len()), rest_ns));
@@ -217,10 +179,7 @@ fn foot(ledger: &Ledger, unit: TimeUnit, style: &TerminalStyle) -> String {
         beside.push(format!("idle without a known cause {}", percent(ratio)));
     }
     if let Some(ratio) = ledger.uncategorised_ratio {
-        beside.push(format!(
-            "kernels without a category {} of GPU time",
-            percent(ratio)
-        ));
+        beside.push(format!("kernels without a category {} of GPU time", percent(ratio)));
     }
     for (what, ns) in [
         ("communication", ledger.hidden_communication_ns_per_step),
@@ -228,21 +187,12 @@ fn foot(ledger: &Ledger, unit: TimeUnit, style: &TerminalStyle) -> String {
     ] {
         if ns > 0.0 {
             let time = unit.format(ns);
-            beside.push(format!(
-                "{what} behind compute, in no account, {time} {}",
-                unit.name
-            ));
+            beside.push(format!("{what} behind compute, in no account, {time} {}", unit.name));
         }
     }
     let mut out = String::new();
-    for line in [sum, beside.join("; ")]
-        .into_iter()
-        .filter(|line| !line.is_empty())
-    {
-        out.push_str(&format!(
-            "  {}\n",
-            style.paint(Tone::Faint, &style.wrap(&line, 2))
-        ));
+    for line in [sum, beside.join("; ")].into_iter().filter(|line| !line.is_empty()) {
+        out.push_str(&format!("  {}\n", style.paint(Tone::Faint, &style.wrap(&line, 2))));
     }
     out
 }

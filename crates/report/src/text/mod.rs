@@ -47,11 +47,7 @@ pub fn terminal(report: &Report, style: &TerminalStyle) -> String {
 /// A section's title: what it is, and what its numbers are.
 fn title(style: &TerminalStyle, name: &str, note: &str) -> String {
     let indent = name.chars().count() + 2;
-    format!(
-        "{}  {}\n",
-        style.paint(Tone::Title, name),
-        style.wrap(note, indent)
-    )
+    format!("{}  {}\n", style.paint(Tone::Title, name), style.wrap(note, indent))
 }
 
 /// The rank's number, or `?`.
@@ -61,10 +57,7 @@ fn rank_name(rank: Option<u32>) -> String {
 
 /// The products that the ranks run on, each once: `NVIDIA H200`.
 fn gpu_names(ranks: &[RankSummary]) -> String {
-    let mut names: Vec<&str> = ranks
-        .iter()
-        .filter_map(|rank| rank.gpu_name.as_deref())
-        .collect();
+    let mut names: Vec<&str> = ranks.iter().filter_map(|rank| rank.gpu_name.as_deref()).collect();
     names.dedup();
     style::printable(&names.join(", "))
 }

@@ -71,9 +71,7 @@ impl TerminalStyle {
 
 /// `text` without characters that would move the cursor or colour the screen.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// Cuts `text` to `width` columns, the last being an ellipsis if anything was cut.
@@ -99,24 +97,13 @@ pub(crate) fn cut_columns(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
 
-    const PLAIN: TerminalStyle = TerminalStyle {
-        width: 80,
-        color: false,
-        bars: false,
-        top: 10,
-    };
+    const PLAIN: TerminalStyle = TerminalStyle { width: 80, color: false, bars: false, top: 10 };
 
     #[test]
     fn colour_is_left_out_when_not_wanted() {
         assert_eq!(PLAIN.paint(Tone::Alarm, "PARTIAL"), "PARTIAL");
-        let color = TerminalStyle {
-            color: true,
-            ..PLAIN
-        };
-        assert_eq!(
-            color.paint(Tone::Alarm, "PARTIAL"),
-            "\u{1b}[1;31mPARTIAL\u{1b}[0m"
-        );
+        let color = TerminalStyle { color: true, ..PLAIN };
+        assert_eq!(color.paint(Tone::Alarm, "PARTIAL"), "\u{1b}[1;31mPARTIAL\u{1b}[0m");
     }
 
     #[test]

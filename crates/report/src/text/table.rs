@@ -37,10 +37,7 @@ const SPACE: usize = 2;
 impl Table {
     /// Adds a column.
     pub(crate) fn column(mut self, title: impl Into<String>, fit: Fit) -> Self {
-        self.columns.push(Column {
-            title: title.into(),
-            fit,
-        });
+        self.columns.push(Column { title: title.into(), fit });
         self
     }
 
@@ -63,9 +60,8 @@ impl Table {
 
     /// Widths of the columns that are kept.
     fn widths(&self, room: usize) -> Vec<usize> {
-        let wanted: Vec<usize> = (0..self.columns.len())
-            .map(|column| self.widest(column))
-            .collect();
+        let wanted: Vec<usize> =
+            (0..self.columns.len()).map(|column| self.widest(column)).collect();
         let mut widths: Vec<usize> = self
             .columns
             .iter()
@@ -84,9 +80,8 @@ impl Table {
         // What is left goes to the flexible columns, a column at a time so that all grow alike.
         let mut left = room.saturating_sub(total(&widths));
         while left > 0 {
-            let hungry: Vec<usize> = (0..widths.len())
-                .filter(|&column| widths[column] < wanted[column])
-                .collect();
+            let hungry: Vec<usize> =
+                (0..widths.len()).filter(|&column| widths[column] < wanted[column]).collect();
             if hungry.is_empty() {
                 break;
             }
@@ -102,22 +97,12 @@ impl Table {
     pub(crate) fn render(&self, style: &TerminalStyle) -> String {
         let widths = self.widths(style.columns());
         let mut out = String::new();
-        let titles = self
-            .columns
-            .iter()
-            .map(|column| column.title.clone())
-            .collect();
+        let titles = self.columns.iter().map(|column| column.title.clone()).collect();
         self.line(&mut out, style, Tone::Faint, &widths, titles);
-        let mut cells: Vec<Vec<String>> = widths
-            .iter()
-            .enumerate()
-            .map(|(column, &width)| self.fitted(column, width))
-            .collect();
+        let mut cells: Vec<Vec<String>> =
+            widths.iter().enumerate().map(|(column, &width)| self.fitted(column, width)).collect();
         for (row, (tone, _)) in self.rows.iter().enumerate() {
-            let line = cells
-                .iter_mut()
-                .map(|column| std::mem::take(&mut column[row]))
-                .collect();
+            let line = cells.iter_mut().map(|column| std::mem::take(&mut column[row])).collect();
             self.line(&mut out, style, *tone, &widths, line);
         }
         out
@@ -170,23 +155,14 @@ mod tests {
             .column("shapes", Fit::Flexible(20));
         table.row(
             Tone::Plain,
-            vec![
-                "a_very_long_kernel_name<int>".into(),
-                "1.5".into(),
-                "x".repeat(40),
-            ],
+            vec!["a_very_long_kernel_name<int>".into(), "1.5".into(), "x".repeat(40)],
         );
         table.row(Tone::Plain, vec!["short".into(), "10.0".into()]);
         table
     }
 
     fn check(width: usize, expected: &str) {
-        let style = TerminalStyle {
-            width,
-            color: false,
-            bars: false,
-            top: 10,
-        };
+        let style = TerminalStyle { width, color: false, bars: false, top: 10 };
         assert_eq!(table().render(&style), expected);
     }
 
@@ -213,12 +189,7 @@ mod tests {
     fn columns_go_from_the_right() {
         let mut table = table();
         table.columns[2].fit = Fit::Flexible(45);
-        let style = TerminalStyle {
-            width: 60,
-            color: false,
-            bars: false,
-            top: 10,
-        };
+        let style = TerminalStyle { width: 60, color: false, bars: false, top: 10 };
         let text = table.render(&style);
         assert!(!text.contains("shapes") && !text.contains('x'), "{text}");
         assert!(text.contains("a_very_long_kernel_name<int>"), "{text}");

@@ -14,30 +14,14 @@ impl TimeUnit {
     /// the largest is below 10 ms, and to 1 us below 10 s.
     pub(crate) fn for_largest(largest: f64) -> Self {
         match largest.abs() {
-            x if x < 10e6 => Self {
-                name: "us",
-                ns: 1e3,
-                decimals: 1,
-            },
-            x if x < 10e9 => Self {
-                name: "ms",
-                ns: 1e6,
-                decimals: 3,
-            },
-            _ => Self {
-                name: "s",
-                ns: 1e9,
-                decimals: 3,
-            },
+            x if x < 10e6 => Self { name: "us", ns: 1e3, decimals: 1 },
+            x if x < 10e9 => Self { name: "ms", ns: 1e6, decimals: 3 },
+            _ => Self { name: "s", ns: 1e9, decimals: 3 },
         }
     }
 
     /// Microseconds with two decimals, for single kernels.
-    pub(crate) const CALL: Self = Self {
-        name: "us",
-        ns: 1e3,
-        decimals: 2,
-    };
+    pub(crate) const CALL: Self = Self { name: "us", ns: 1e3, decimals: 2 };
 
     /// `ns` nanoseconds in this unit, without the unit.
     pub(crate) fn format(self, ns: f64) -> String {
@@ -98,7 +82,7 @@ pub(crate) fn percent(ratio: f64) -> String {
 pub(crate) fn percent_rough(ratio: f64) -> String {
     match ratio * 100.0 {
         x if x > 0.0 && x < 0.5 => "under 1 %".to_owned(),
-        x if x < 100.0 && x >= 99.5 => "over 99 %".to_owned(),
+        x if (99.5..100.0).contains(&x) => "over 99 %".to_owned(),
         x => format!("{x:.0} %"),
     }
 }
@@ -119,7 +103,7 @@ pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -135,11 +119,7 @@ pub(crate) fn counted(n: u64, noun: &str) -> String {
 
 /// A mean number of calls: whole when it is.
 pub(crate) fn calls(mean: f64) -> String {
-    if (mean - mean.round()).abs() < 0.005 {
-        format!("{mean:.0}")
-    } else {
-        format!("{mean:.2}")
-    }
+    if (mean - mean.round()).abs() < 0.005 { format!("{mean:.0}") } else { format!("{mean:.2}") }
 }
 
 #[cfg(test)]
@@ -148,13 +128,9 @@ mod tests {
 
     #[test]
     fn prose_has_three_digits() {
-        let shown: Vec<_> = [7.0, 512.0, 2_390_400.0, 95_120_000.0, 999_600.0, 12.34e9]
-            .map(duration)
-            .into();
-        assert_eq!(
-            shown,
-            ["7 ns", "512 ns", "2.39 ms", "95.1 ms", "1.00 ms", "12.3 s"]
-        );
+        let shown: Vec<_> =
+            [7.0, 512.0, 2_390_400.0, 95_120_000.0, 999_600.0, 12.34e9].map(duration).into();
+        assert_eq!(shown, ["7 ns", "512 ns", "2.39 ms", "95.1 ms", "1.00 ms", "12.3 s"]);
         assert_eq!(three_digits(1234.4), "1234");
         assert_eq!(three_digits(0.0512), "0.051");
     }
@@ -170,32 +146,20 @@ mod tests {
     fn shown_parts_add_up() {
         // 3 x 33.35 us = 100.05 us, shown 100.1 (half to even may show 100.0): parts differ by 0.1.
         let unit = TimeUnit::for_largest(1e5);
-        assert_eq!(
-            unit.format_parts(&[33_340.0, 33_340.0, 33_340.0]),
-            ["33.4", "33.3", "33.3"]
-        );
+        assert_eq!(unit.format_parts(&[33_340.0, 33_340.0, 33_340.0]), ["33.4", "33.3", "33.3"]);
         assert_eq!(unit.format(3.0 * 33_340.0), "100.0");
         assert_eq!(unit.format_parts(&[]), Vec::<String>::new());
     }
 
     #[test]
     fn shares_and_counts() {
-        assert_eq!(
-            [0.0, 0.0001, 0.69, 1.0].map(percent),
-            ["0.0 %", "<0.1 %", "69.0 %", "100.0 %"]
-        );
+        assert_eq!([0.0, 0.0001, 0.69, 1.0].map(percent), ["0.0 %", "<0.1 %", "69.0 %", "100.0 %"]);
         assert_eq!(
             [0.0, 0.003, 0.996, 1.0].map(percent_rough),
             ["0 %", "under 1 %", "over 99 %", "100 %"]
         );
-        assert_eq!(
-            [0, 999, 1_000, 1_234_567].map(count),
-            ["0", "999", "1,000", "1,234,567"]
-        );
-        assert_eq!(
-            [12, 231_000, 1_200_000_000].map(bytes),
-            ["12 B", "231 KB", "1.20 GB"]
-        );
+        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([12, 231_000, 1_200_000_000].map(bytes), ["12 B", "231 KB", "1.20 GB"]);
         assert_eq!([1, 2].map(|n| counted(n, "step")), ["1 step", "2 steps"]);
         assert_eq!([14.0, 14.5].map(calls), ["14", "14.50"]);
     }

@@ -15,10 +15,7 @@ pub(super) fn kernels(analysis: &Analysis, style: &TerminalStyle) -> String {
         return String::new();
     }
     let shown = &all[..all.len().min(style.top)];
-    let largest = shown
-        .iter()
-        .map(|kernel| kernel.ns_per_step)
-        .fold(0.0, f64::max);
+    let largest = shown.iter().map(|kernel| kernel.ns_per_step).fold(0.0, f64::max);
     let unit = TimeUnit::for_largest(largest);
     let per = per(analysis);
     let mut table = Table::default()
@@ -62,10 +59,8 @@ pub(super) fn operators(analysis: &Analysis, style: &TerminalStyle) -> String {
     let shown = &all[..all.len().min(style.top)];
     let steps = analysis.ledger.n.max(1) as f64;
     let host = |op: &OpSummary| op.host_self_ns as f64 / steps;
-    let largest = shown
-        .iter()
-        .flat_map(|op| [op.gpu_self_ns_per_step, host(op)])
-        .fold(0.0, f64::max);
+    let largest =
+        shown.iter().flat_map(|op| [op.gpu_self_ns_per_step, host(op)]).fold(0.0, f64::max);
     let unit = TimeUnit::for_largest(largest);
     let per = per(analysis);
     let mut table = Table::default()
@@ -91,29 +86,18 @@ pub(super) fn operators(analysis: &Analysis, style: &TerminalStyle) -> String {
         shown.len(),
         all.len()
     );
-    format!(
-        "{}{}",
-        title(style, "OPERATORS", &note),
-        table.render(style)
-    )
+    format!("{}{}", title(style, "OPERATORS", &note), table.render(style))
 }
 
 fn per(analysis: &Analysis) -> &'static str {
-    if analysis.ledger.scope == LedgerScope::Steps {
-        "step"
-    } else {
-        "window"
-    }
+    if analysis.ledger.scope == LedgerScope::Steps { "step" } else { "window" }
 }
 
 fn launched_by(kernel: &KernelSummary) -> String {
     let Some(op) = &kernel.op else {
         return String::new();
     };
-    let shapes = kernel
-        .op_dims
-        .as_deref()
-        .map_or_else(String::new, |dims| shapes(dims, ""));
+    let shapes = kernel.op_dims.as_deref().map_or_else(String::new, |dims| shapes(dims, ""));
     printable(format!("{op} {shapes}").trim_end())
 }
 
@@ -131,10 +115,7 @@ fn launch_config(kernel: &KernelSummary) -> String {
 
 /// Three sizes without trailing ones: `64`, `1,4`, `2,1,8`.
 fn extent(sizes: [u32; 3]) -> String {
-    let used = sizes
-        .iter()
-        .rposition(|&size| size != 1)
-        .map_or(1, |last| last + 1);
+    let used = sizes.iter().rposition(|&size| size != 1).map_or(1, |last| last + 1);
     let sizes: Vec<String> = sizes[..used].iter().map(u32::to_string).collect();
     format!("({})", sizes.join(","))
 }
