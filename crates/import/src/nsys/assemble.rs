@@ -29,9 +29,8 @@ pub(super) fn assemble(
     threads: usize,
     issues: &mut Issues,
 ) -> Vec<Trace> {
-    let mut partial = ["unreadable_rows", "file_cut_short"]
-        .iter()
-        .any(|code| issues.find(code).is_some());
+    let mut partial =
+        ["unreadable_rows", "file_cut_short"].iter().any(|code| issues.find(code).is_some());
     let mut processes: BTreeMap<GlobalPid, Vec<Part>> = BTreeMap::new();
     let mut samples = Vec::new();
     for piece in pieces {
@@ -52,10 +51,8 @@ pub(super) fn assemble(
     let ranks = divide(processes, issues);
     let merged: Vec<Mutex<Option<Trace>>> = ranks.iter().map(|_| Mutex::new(None)).collect();
     let owners: Vec<GlobalPid> = ranks.iter().map(|rank| rank.owner).collect();
-    let ranks: Vec<Mutex<Option<Rank>>> = ranks
-        .into_iter()
-        .map(|rank| Mutex::new(Some(rank)))
-        .collect();
+    let ranks: Vec<Mutex<Option<Rank>>> =
+        ranks.into_iter().map(|rank| Mutex::new(Some(rank))).collect();
     let next = AtomicUsize::new(0);
     let work = || {
         loop {
@@ -77,9 +74,7 @@ pub(super) fn assemble(
         }
         work();
     });
-    let traces = merged
-        .into_iter()
-        .filter_map(|trace| trace.into_inner().ok().flatten());
+    let traces = merged.into_iter().filter_map(|trace| trace.into_inner().ok().flatten());
     conclude(target, owners, traces.collect(), issues)
 }
 
@@ -94,10 +89,7 @@ fn events(trace: &Trace) -> usize {
 }
 
 fn all_events(parts: &[Part]) -> usize {
-    parts
-        .iter()
-        .map(|part| events(&part.builder) + part.builder.overheads.len())
-        .sum()
+    parts.iter().map(|part| events(&part.builder) + part.builder.overheads.len()).sum()
 }
 
 /// Decides which processes become traces.
@@ -110,19 +102,13 @@ fn divide(processes: BTreeMap<GlobalPid, Vec<Part>>, issues: &mut Issues) -> Vec
         .collect();
     if known.is_empty() {
         // No row says which process worked on a GPU, or none did: all is one trace.
-        let named: Vec<GlobalPid> = processes
-            .keys()
-            .copied()
-            .filter(|process| *process != GlobalPid::UNKNOWN)
-            .collect();
+        let named: Vec<GlobalPid> =
+            processes.keys().copied().filter(|process| *process != GlobalPid::UNKNOWN).collect();
         let owner = match named.as_slice() {
             [owner] => *owner,
             _ => GlobalPid::UNKNOWN,
         };
-        return vec![Rank {
-            owner,
-            members: processes.into_iter().collect(),
-        }];
+        return vec![Rank { owner, members: processes.into_iter().collect() }];
     }
     let mut ranks: Vec<Rank> = Vec::new();
     let mut unknown = None;
@@ -131,10 +117,7 @@ fn divide(processes: BTreeMap<GlobalPid, Vec<Part>>, issues: &mut Issues) -> Vec
         if process == GlobalPid::UNKNOWN {
             unknown = Some(parts);
         } else if works(&parts) {
-            ranks.push(Rank {
-                owner: process,
-                members: vec![(process, parts)],
-            });
+            ranks.push(Rank { owner: process, members: vec![(process, parts)] });
         } else {
             idle += 1;
             idle_events += all_events(&parts);
@@ -252,19 +235,11 @@ fn add_samples(
     if samples.is_empty() {
         return;
     }
-    let ordinals: BTreeSet<u32> = builder
-        .streams
-        .iter()
-        .filter_map(|(_, stream)| stream.device)
-        .collect();
+    let ordinals: BTreeSet<u32> =
+        builder.streams.iter().filter_map(|(_, stream)| stream.device).collect();
     let of_gpu: BTreeMap<u64, u32> = ordinals
         .into_iter()
-        .map(|ordinal| {
-            (
-                u64::from(target.gpu_of(owner, ordinal).unwrap_or(ordinal)),
-                ordinal,
-            )
-        })
+        .map(|ordinal| (u64::from(target.gpu_of(owner, ordinal).unwrap_or(ordinal)), ordinal))
         .collect();
     for part in samples {
         let table: &CounterTable = &part.counters;
@@ -277,11 +252,7 @@ fn add_samples(
                 device => device,
             };
             let name = builder.strings.intern(part.text(row.name));
-            builder.counters.push(CounterRow {
-                name,
-                device: device.into(),
-                ..row
-            });
+            builder.counters.push(CounterRow { name, device: device.into(), ..row });
         }
     }
 }

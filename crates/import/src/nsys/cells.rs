@@ -67,9 +67,7 @@ mod tests {
     fn ints(sql: &str) -> Vec<Option<i64>> {
         let db = Connection::open_in_memory().unwrap();
         db.query_row(sql, [], |row| {
-            Ok((0..row.as_ref().column_count())
-                .map(|index| int(row, index))
-                .collect())
+            Ok((0..row.as_ref().column_count()).map(|index| int(row, index)).collect())
         })
         .unwrap()
     }
@@ -86,20 +84,16 @@ mod tests {
     #[test]
     fn other_types() {
         let db = Connection::open_in_memory().unwrap();
-        db.query_row(
-            "SELECT 4294967295, -1, 3, '2.5', CAST(x'41FF' AS TEXT), 12",
-            [],
-            |row| {
-                assert_eq!((id(row, 0), id(row, 1), id(row, 2)), (None, None, Some(3)));
-                assert_eq!((small(row, 1), small(row, 2)), (None, Some(3)));
-                assert_eq!((real(row, 3), real(row, 4)), (Some(2.5), None));
-                assert_eq!(text(row, 4).as_deref(), Some("A\u{fffd}"));
-                assert_eq!(text(row, 5).as_deref(), Some("12"));
-                assert_eq!((bytes(row, 4), bytes(row, 5)), (Some(&b"A\xff"[..]), None));
-                assert_eq!(int(row, 99), None);
-                Ok(())
-            },
-        )
+        db.query_row("SELECT 4294967295, -1, 3, '2.5', CAST(x'41FF' AS TEXT), 12", [], |row| {
+            assert_eq!((id(row, 0), id(row, 1), id(row, 2)), (None, None, Some(3)));
+            assert_eq!((small(row, 1), small(row, 2)), (None, Some(3)));
+            assert_eq!((real(row, 3), real(row, 4)), (Some(2.5), None));
+            assert_eq!(text(row, 4).as_deref(), Some("A\u{fffd}"));
+            assert_eq!(text(row, 5).as_deref(), Some("12"));
+            assert_eq!((bytes(row, 4), bytes(row, 5)), (Some(&b"A\xff"[..]), None));
+            assert_eq!(int(row, 99), None);
+            Ok(())
+        })
         .unwrap();
     }
 }

@@ -19,11 +19,8 @@ pub(super) fn idle_gpus(
     if used.is_empty() || known <= used.len() {
         return;
     }
-    let titles: BTreeSet<u32> = target
-        .processes
-        .values()
-        .filter_map(|title| rank_in_title(title))
-        .collect();
+    let titles: BTreeSet<u32> =
+        target.processes.values().filter_map(|title| rank_in_title(title)).collect();
     let missing = titles.len() > traces.len();
     let text = if missing {
         format!(
@@ -37,11 +34,7 @@ pub(super) fn idle_gpus(
             used.len(),
         )
     };
-    let severity = if missing {
-        Severity::Warning
-    } else {
-        Severity::Info
-    };
+    let severity = if missing { Severity::Warning } else { Severity::Info };
     issues.note("gpus_without_kernels", severity, None, || text.clone());
     for trace in traces {
         trace.meta.diagnostics.insert(0, text.clone());
@@ -54,25 +47,16 @@ pub(super) fn graphs(trace: &mut Trace, issues: &mut Issues) {
     let opaque = trace.graph_traces.len();
     if opaque > 0 {
         let text = || format!("graph replays recorded as a whole; {advice}");
-        issues.note_many(
-            "opaque_graph_replay",
-            Severity::Info,
-            opaque as u64,
-            None,
-            text,
-        );
-        trace.meta.diagnostics.push(format!(
-            "{opaque} graph replays recorded as a whole; {advice}"
-        ));
+        issues.note_many("opaque_graph_replay", Severity::Info, opaque as u64, None, text);
+        trace
+            .meta
+            .diagnostics
+            .push(format!("{opaque} graph replays recorded as a whole; {advice}"));
     }
     let is_launch =
         |name: &str| name.starts_with("cudaGraphLaunch") || name.starts_with("cuGraphLaunch");
-    let names: HashSet<_> = trace
-        .strings
-        .iter()
-        .filter(|(_, text)| is_launch(text))
-        .map(|(id, _)| id)
-        .collect();
+    let names: HashSet<_> =
+        trace.strings.iter().filter(|(_, text)| is_launch(text)).map(|(id, _)| id).collect();
     if names.is_empty() {
         return;
     }
@@ -81,24 +65,17 @@ pub(super) fn graphs(trace: &mut Trace, issues: &mut Issues) {
         .filter(|&row| names.contains(&calls.name[row]) && calls.correlation[row].is_some())
         .map(|row| calls.correlation[row])
         .collect();
-    let work = [
-        &trace.kernels.correlation,
-        &trace.copies.correlation,
-        &trace.graph_traces.correlation,
-    ];
+    let work =
+        [&trace.kernels.correlation, &trace.copies.correlation, &trace.graph_traces.correlation];
     for correlation in work.into_iter().flatten() {
         launches.remove(correlation);
     }
     let lost = launches.len();
     if lost > 0 {
         let text = format!("{lost} graph launches without any recorded GPU work; {advice}");
-        issues.note_many(
-            "graph_replay_not_recorded",
-            Severity::Warning,
-            lost as u64,
-            None,
-            || format!("graph launches without any recorded GPU work; {advice}"),
-        );
+        issues.note_many("graph_replay_not_recorded", Severity::Warning, lost as u64, None, || {
+            format!("graph launches without any recorded GPU work; {advice}")
+        });
         trace.meta.diagnostics.push(text);
     }
 }

@@ -16,15 +16,8 @@ pub(super) const MEMSET: &str = "CUPTI_ACTIVITY_KIND_MEMSET";
 pub(super) const GRAPH_TRACE: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
 
 /// The first columns of all of them.
-const COMMON: [&str; 7] = [
-    "start",
-    "end",
-    "globalPid",
-    "deviceId",
-    "contextId",
-    "streamId",
-    "correlationId",
-];
+const COMMON: [&str; 7] =
+    ["start", "end", "globalPid", "deviceId", "contextId", "streamId", "correlationId"];
 
 fn columns(more: &[&'static str]) -> Vec<&'static str> {
     COMMON.iter().chain(more).copied().collect()
@@ -103,14 +96,8 @@ fn copy(reader: &mut Reader<'_>, row: &Row<'_>) {
     };
     let process = GlobalPid::of(cells::int(row, 2));
     let source = reader.source;
-    let direction = cells::int(row, 8).map_or("", |kind| {
-        source
-            .copy_kinds
-            .name(kind)
-            .rsplit("KIND_")
-            .next()
-            .unwrap_or("")
-    });
+    let direction = cells::int(row, 8)
+        .map_or("", |kind| source.copy_kinds.name(kind).rsplit("KIND_").next().unwrap_or(""));
     let (kind, label) = copy_kind(direction);
     let place = |index| cells::int(row, index).map(|kind| memory(&source.memory_kinds, kind));
     let (from, to) = (place(9), place(10));
@@ -136,9 +123,7 @@ fn copy(reader: &mut Reader<'_>, row: &Row<'_>) {
         stream,
         correlation: correlation(row, 6),
         external: OptionalId::NONE,
-        bytes: cells::int(row, 7)
-            .and_then(|bytes| u64::try_from(bytes).ok())
-            .into(),
+        bytes: cells::int(row, 7).and_then(|bytes| u64::try_from(bytes).ok()).into(),
         graph_node: cells::id(row, 11).into(),
     });
 }
@@ -212,9 +197,7 @@ fn fill(reader: &mut Reader<'_>, row: &Row<'_>) {
         stream,
         correlation: correlation(row, 6),
         external: OptionalId::NONE,
-        bytes: cells::int(row, 7)
-            .and_then(|bytes| u64::try_from(bytes).ok())
-            .into(),
+        bytes: cells::int(row, 7).and_then(|bytes| u64::try_from(bytes).ok()).into(),
         graph_node: cells::id(row, 9).into(),
     });
 }
@@ -229,11 +212,9 @@ fn graph_trace(reader: &mut Reader<'_>, row: &Row<'_>) {
         return;
     };
     if start.as_ns() == 0 && duration.as_ns() == 0 {
-        reader
-            .issues
-            .note("graph_replay_without_time", Severity::Warning, None, || {
-                "the recorder did not collect the time of a graph replay".into()
-            });
+        reader.issues.note("graph_replay_without_time", Severity::Warning, None, || {
+            "the recorder did not collect the time of a graph replay".into()
+        });
         return;
     }
     let part = reader.part(GlobalPid::of(cells::int(row, 2)));

@@ -23,24 +23,15 @@ pub(super) const GRAPH_EVENTS: [&str; 2] = ["CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAP
 const BACKTRACE: i64 = 67;
 
 pub(super) fn api_calls(reader: &mut Reader<'_>, connection: &Connection, rows: Rows) {
-    let columns = [
-        "start",
-        "end",
-        "globalTid",
-        "nameId",
-        "correlationId",
-        "eventClass",
-    ];
+    let columns = ["start", "end", "globalTid", "nameId", "correlationId", "eventClass"];
     scan(reader, connection, API, &columns, rows, api_call);
 }
 
 fn api_call(reader: &mut Reader<'_>, row: &Row<'_>) {
     if cells::int(row, 5) == Some(BACKTRACE) {
-        reader
-            .issues
-            .note("backtrace_row", Severity::Info, None, || {
-                "rows that repeat an API call for its backtrace are left out".into()
-            });
+        reader.issues.note("backtrace_row", Severity::Info, None, || {
+            "rows that repeat an API call for its backtrace are left out".into()
+        });
         return;
     }
     let Some((start, duration)) = reader.times(API, row) else {
@@ -63,29 +54,17 @@ fn api_call(reader: &mut Reader<'_>, row: &Row<'_>) {
 
 pub(super) fn os_calls(reader: &mut Reader<'_>, connection: &Connection, rows: Rows) {
     let columns = ["start", "end", "globalTid", "nameId"];
-    scan(
-        reader,
-        connection,
-        OS_CALLS,
-        &columns,
-        rows,
-        |reader, row| {
-            let Some((start, duration)) = reader.times(OS_CALLS, row) else {
-                return;
-            };
-            let thread = cells::int(row, 2);
-            let process = GlobalPid::of(thread);
-            let name = reader.name(process, row, 3, NameStyle::Plain);
-            let part = reader.part(process);
-            let thread = part.thread(thread);
-            part.builder.os_calls.push(OsCallRow {
-                start,
-                duration,
-                name,
-                thread,
-            });
-        },
-    );
+    scan(reader, connection, OS_CALLS, &columns, rows, |reader, row| {
+        let Some((start, duration)) = reader.times(OS_CALLS, row) else {
+            return;
+        };
+        let thread = cells::int(row, 2);
+        let process = GlobalPid::of(thread);
+        let name = reader.name(process, row, 3, NameStyle::Plain);
+        let part = reader.part(process);
+        let thread = part.thread(thread);
+        part.builder.os_calls.push(OsCallRow { start, duration, name, thread });
+    });
 }
 
 pub(super) fn overheads(
@@ -104,12 +83,7 @@ pub(super) fn overheads(
         let name = reader.name(process, row, 3, NameStyle::Plain);
         let part = reader.part(process);
         let thread = part.thread(thread);
-        part.builder.overheads.push(OverheadRow {
-            start,
-            duration,
-            name,
-            thread,
-        });
+        part.builder.overheads.push(OverheadRow { start, duration, name, thread });
     });
 }
 
@@ -169,14 +143,8 @@ struct Records {
 
 impl Records {
     fn read(reader: &mut Reader<'_>, connection: &Connection) -> Self {
-        let columns = [
-            "globalPid",
-            "contextId",
-            "streamId",
-            "correlationId",
-            "eventId",
-            "eventSyncId",
-        ];
+        let columns =
+            ["globalPid", "contextId", "streamId", "correlationId", "eventId", "eventSyncId"];
         let mut records = Self::default();
         let table = "CUPTI_ACTIVITY_KIND_CUDA_EVENT";
         scan(reader, connection, table, &columns, None, |_, row| {
@@ -184,20 +152,13 @@ impl Records {
             let Some(correlation) = cells::id(row, 3) else {
                 return;
             };
-            let record = Record {
-                correlation,
-                stream: cells::id(row, 2),
-            };
+            let record = Record { correlation, stream: cells::id(row, 2) };
             if let Some(sync) = cells::id(row, 5).filter(|&sync| sync != 0) {
                 records.by_sync.insert((process, sync), record);
             }
             if let Some(event) = cells::id(row, 4) {
                 let context = cells::id(row, 1).unwrap_or(0);
-                records
-                    .by_event
-                    .entry((process, context, event))
-                    .or_default()
-                    .push(record);
+                records.by_event.entry((process, context, event)).or_default().push(record);
             }
         });
         for record in records.by_event.values_mut() {

@@ -73,29 +73,16 @@ pub fn read_nsys(path: &Path, options: &ImportOptions) -> Result<NsysRead, NsysE
     if traces.is_empty() {
         let path = path.to_path_buf();
         return Err(match issues.find("unreadable_rows") {
-            Some(issue) => NsysError::Damaged {
-                path,
-                reason: issue.first.text.clone(),
-            },
-            None => NsysError::NoEvents {
-                path,
-                diagnostics: target.diagnostics(None),
-            },
+            Some(issue) => NsysError::Damaged { path, reason: issue.first.text.clone() },
+            None => NsysError::NoEvents { path, diagnostics: target.diagnostics(None) },
         });
     }
-    let version = target
-        .versions
-        .iter()
-        .find(|(name, _)| name == "nsys_schema_version");
+    let version = target.versions.iter().find(|(name, _)| name == "nsys_schema_version");
     let format = match version {
         Some((_, version)) => format!("nsys SQLite {version}"),
         None => "nsys SQLite".into(),
     };
-    Ok(NsysRead {
-        traces,
-        issues,
-        format,
-    })
+    Ok(NsysRead { traces, issues, format })
 }
 
 /// A write-ahead log beside the file is not read: what is only in it is missed.
@@ -120,11 +107,8 @@ fn note_missing_end(path: &Path, issues: &mut Issues) {
         file.metadata().map(|file| file.len())
     };
     let Ok(size) = read(&mut head) else { return };
-    let number = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
-    };
+    let number =
+        |bytes: &[u8]| bytes.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
     // A page size of 65536 is written as 1.
     let page = match number(&head[16..18]) {
         1 => 65_536,

@@ -47,11 +47,9 @@ fn event(reader: &mut Reader<'_>, row: &Row<'_>) {
         // Names of domains and categories were read before.
         "NvtxDomainCreate" | "NvtxDomainDestroy" | "NvtxCategory" | "NvtxtCategory" => return,
         _ => {
-            reader
-                .issues
-                .note("nvtx_event_ignored", Severity::Info, None, || {
-                    format!("NVTX event type {event_type}")
-                });
+            reader.issues.note("nvtx_event_ignored", Severity::Info, None, || {
+                format!("NVTX event type {event_type}")
+            });
             return;
         }
     };
@@ -59,7 +57,9 @@ fn event(reader: &mut Reader<'_>, row: &Row<'_>) {
         reader.times(NVTX, row);
         return;
     };
-    let end = cells::int(row, 1).map(Timestamp::from_ns);
+    // Some writers have 0 where a range was never closed.
+    let end =
+        cells::int(row, 1).filter(|&end| end != 0 || start.as_ns() <= 0).map(Timestamp::from_ns);
     let mark = kind == RangeKind::NvtxMark;
     let duration = match end {
         Some(end) if !mark && end < start => {
@@ -75,9 +75,7 @@ fn event(reader: &mut Reader<'_>, row: &Row<'_>) {
     let domain = cells::int(row, 5).and_then(|id| source.domains.get(&(process, id)));
     let part = reader.part(process);
     let thread = part.thread(thread);
-    let domain = domain.map_or(StringId::default(), |name| {
-        part.builder.strings.intern(name)
-    });
+    let domain = domain.map_or(StringId::default(), |name| part.builder.strings.intern(name));
     part.builder.ranges.push(RangeRow {
         start,
         duration,
@@ -94,11 +92,7 @@ fn event(reader: &mut Reader<'_>, row: &Row<'_>) {
 /// The range's own text, else the registered string.
 fn text(reader: &mut Reader<'_>, process: GlobalPid, row: &Row<'_>) -> StringId {
     let own = reader.name(process, row, 6, NameStyle::Plain);
-    if own.0 == 0 {
-        reader.name(process, row, 7, NameStyle::Plain)
-    } else {
-        own
-    }
+    if own.0 == 0 { reader.name(process, row, 7, NameStyle::Plain) } else { own }
 }
 
 fn thread_name(reader: &mut Reader<'_>, row: &Row<'_>) {
@@ -129,19 +123,11 @@ fn extras(reader: &mut Reader<'_>, process: GlobalPid, row: &Row<'_>) {
     if let Some(category) = cells::int(row, 8).filter(|&category| category != 0) {
         let domain = cells::int(row, 5).unwrap_or(0);
         let number = category.to_string();
-        let name = source
-            .categories
-            .get(&(process, domain, category))
-            .unwrap_or(&number);
+        let name = source.categories.get(&(process, domain, category)).unwrap_or(&number);
         keep(reader, process, "category", name);
     }
     if let Some(end) = cells::int(row, 4) {
-        keep(
-            reader,
-            process,
-            "end_thread",
-            &(end & 0xFF_FFFF).to_string(),
-        );
+        keep(reader, process, "end_thread", &(end & 0xFF_FFFF).to_string());
     }
 }
 
@@ -154,10 +140,5 @@ fn keep_id(reader: &mut Reader<'_>, process: GlobalPid, key: &str, value: String
     let builder = &mut reader.part(process).builder;
     let row = builder.ranges.len() as u32 - 1;
     let key = builder.strings.intern(key);
-    builder.extra_args.push(ExtraArg {
-        table: TableKind::Range,
-        row,
-        key,
-        value,
-    });
+    builder.extra_args.push(ExtraArg { table: TableKind::Range, row, key, value });
 }

@@ -29,11 +29,7 @@ pub fn parse_module_mark(text: &str) -> Option<ModuleMark> {
     if !text.starts_with('{') || !text.contains("Module") {
         return None;
     }
-    let mut parser = Parser {
-        text,
-        at: 0,
-        depth: 0,
-    };
+    let mut parser = Parser { text, at: 0, depth: 0 };
     let Literal::Dict(entries) = parser.value()? else {
         return None;
     };
@@ -54,10 +50,8 @@ pub fn parse_module_mark(text: &str) -> Option<ModuleMark> {
             ("Inputs", value) => mark.inputs = value.shapes(),
             ("Outputs", value) => mark.outputs = value.shapes(),
             ("StaticParams", Literal::Dict(params)) => {
-                mark.static_params = params
-                    .into_iter()
-                    .map(|(name, value)| (name, value.to_text()))
-                    .collect();
+                mark.static_params =
+                    params.into_iter().map(|(name, value)| (name, value.to_text())).collect();
             }
             _ => {}
         }

@@ -55,10 +55,8 @@ impl Part {
         let id = *self.threads.entry(key).or_insert_with(|| match global {
             None => builder.thread(pid, ""),
             // A thread that belongs to another process (the end of a range) keeps its own id.
-            Some(global) => builder.thread(
-                &GlobalPid::of(Some(global)).os_pid(),
-                &(global & 0xFF_FFFF).to_string(),
-            ),
+            Some(global) => builder
+                .thread(&GlobalPid::of(Some(global)).os_pid(), &(global & 0xFF_FFFF).to_string()),
         });
         self.last_thread = Some((key, id));
         id
@@ -67,10 +65,7 @@ impl Part {
     /// The name for a label, made on first sight.
     pub(super) fn label(&mut self, label: Label, make: impl FnOnce() -> String) -> StringId {
         let strings = &mut self.builder.strings;
-        *self
-            .labels
-            .entry(label)
-            .or_insert_with(|| strings.intern(&make()))
+        *self.labels.entry(label).or_insert_with(|| strings.intern(&make()))
     }
 
     /// The stream of a row's device, context and stream cells at `index`, `index + 1`, `index + 2`.
@@ -129,11 +124,7 @@ impl<'s> Reader<'s> {
 
     /// The part of a process.
     pub(super) fn part(&mut self, process: GlobalPid) -> &mut Part {
-        if self
-            .parts
-            .get(self.last)
-            .is_none_or(|(owner, _)| *owner != process)
-        {
+        if self.parts.get(self.last).is_none_or(|(owner, _)| *owner != process) {
             self.last = match self.parts.iter().position(|(owner, _)| *owner == process) {
                 Some(index) => index,
                 None => {
@@ -170,14 +161,10 @@ impl<'s> Reader<'s> {
         let interned = match self.names.fetch(id) {
             Some(bytes) => self.intern_bytes(process, &bytes, style),
             None => {
-                self.issues
-                    .note("missing_string", Severity::Warning, None, || {
-                        format!("StringIds has no string {id}")
-                    });
-                self.part(process)
-                    .builder
-                    .strings
-                    .intern(&format!("string {id}"))
+                self.issues.note("missing_string", Severity::Warning, None, || {
+                    format!("StringIds has no string {id}")
+                });
+                self.part(process).builder.strings.intern(&format!("string {id}"))
             }
         };
         self.part(process).strings.insert(id, interned);
@@ -193,32 +180,25 @@ impl<'s> Reader<'s> {
     ) -> StringId {
         let text = String::from_utf8_lossy(bytes);
         if matches!(text, Cow::Owned(_)) {
-            self.issues
-                .note("not_utf8", Severity::Warning, None, || shorten(&text));
+            self.issues.note("not_utf8", Severity::Warning, None, || shorten(&text));
         }
-        let shown = if style == NameStyle::Api {
-            api_name(&text)
-        } else {
-            &text
-        };
+        let shown = if style == NameStyle::Api { api_name(&text) } else { &text };
         self.part(process).builder.strings.intern(shown)
     }
 
     /// Start and duration of the cells 0 and 1; `None` (with an issue) for a row without times.
     pub(super) fn times(&mut self, table: &str, row: &Row<'_>) -> Option<(Timestamp, Nanos)> {
         let (Some(start), Some(end)) = (cells::int(row, 0), cells::int(row, 1)) else {
-            self.issues
-                .note("row_without_time", Severity::Warning, None, || {
-                    format!("{table}: a row without start or end")
-                });
+            self.issues.note("row_without_time", Severity::Warning, None, || {
+                format!("{table}: a row without start or end")
+            });
             return None;
         };
         let (start, end) = (Timestamp::from_ns(start), Timestamp::from_ns(end));
         if end < start {
-            self.issues
-                .note("negative_duration", Severity::Warning, None, || {
-                    format!("{table}: start {}, end {}", start.as_ns(), end.as_ns())
-                });
+            self.issues.note("negative_duration", Severity::Warning, None, || {
+                format!("{table}: start {}, end {}", start.as_ns(), end.as_ns())
+            });
         }
         Some((start, (end - start).clamp_to_zero()))
     }
@@ -245,10 +225,7 @@ pub(super) fn api_name(name: &str) -> &str {
         });
         name = match versioned {
             Some((stem, _)) if !stem.is_empty() => stem,
-            _ => match name
-                .strip_suffix("_ptsz")
-                .or_else(|| name.strip_suffix("_ptds"))
-            {
+            _ => match name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds")) {
                 Some(stem) if !stem.is_empty() => stem,
                 _ => return name,
             },
@@ -267,10 +244,7 @@ mod tests {
             ("cudaLaunchKernelExC_v11060", "cudaLaunchKernelExC"),
             ("cudaMemcpyAsync_ptsz_v7000", "cudaMemcpyAsync"),
             ("cuMemcpyHtoDAsync_v2_ptsz", "cuMemcpyHtoDAsync_v2"),
-            (
-                "cudaStreamGetCaptureInfo_v3_v12030",
-                "cudaStreamGetCaptureInfo_v3",
-            ),
+            ("cudaStreamGetCaptureInfo_v3_v12030", "cudaStreamGetCaptureInfo_v3"),
             ("cuLaunchKernelEx", "cuLaunchKernelEx"),
             ("_v7000", "_v7000"),
             ("", ""),

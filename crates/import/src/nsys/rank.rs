@@ -7,9 +7,7 @@ use steptally_trace_model::{Rank, RankSource, StringId, Trace};
 /// The rank in the title of a process or thread: `sglang::scheduler_TP3`, `VllmWorker TP3`,
 /// `VLLM::Worker_DP0_TP1`, `worker rank 2`.
 pub(super) fn rank_in_title(title: &str) -> Option<u32> {
-    ["TP", "rank", "Rank", "RANK"]
-        .into_iter()
-        .find_map(|key| number_after(title, key))
+    ["TP", "rank", "Rank", "RANK"].into_iter().find_map(|key| number_after(title, key))
 }
 
 /// The number after `key` (with one of `" _=:-#"` between, or nothing), where `key` begins a word.
@@ -19,9 +17,7 @@ fn number_after(text: &str, key: &str) -> Option<u32> {
             return None;
         }
         let rest = &text[at + key.len()..];
-        let rest = rest
-            .strip_prefix([' ', '_', '=', ':', '-', '#'])
-            .unwrap_or(rest);
+        let rest = rest.strip_prefix([' ', '_', '=', ':', '-', '#']).unwrap_or(rest);
         let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         if rest[digits..].starts_with(|after: char| after.is_ascii_alphanumeric()) {
             return None;
@@ -34,13 +30,8 @@ fn number_after(text: &str, key: &str) -> Option<u32> {
 /// mentions a rank (`send to rank 3`) states nothing.
 fn rank_in_range(name: &str) -> Option<u32> {
     let name = name.trim();
-    let name = name
-        .strip_prefix("global_")
-        .or(name.strip_prefix("global "))
-        .unwrap_or(name);
-    let stated = ["TP", "rank", "Rank", "RANK"]
-        .into_iter()
-        .any(|key| name.starts_with(key));
+    let name = name.strip_prefix("global_").or(name.strip_prefix("global ")).unwrap_or(name);
+    let stated = ["TP", "rank", "Rank", "RANK"].into_iter().any(|key| name.starts_with(key));
     let ends = name.ends_with(|last: char| last.is_ascii_digit());
     let word = name
         .trim_end_matches(|c: char| c.is_ascii_digit())
@@ -54,18 +45,11 @@ pub(super) fn hint(trace: &Trace) -> Option<Rank> {
     let one = |found: BTreeSet<(u32, StringId)>, source| {
         let (number, label) = *found.first()?;
         let agree = found.iter().all(|(other, _)| *other == number);
-        agree.then(|| Rank {
-            number,
-            source,
-            label: trace.text(label).to_owned(),
-        })
+        agree.then(|| Rank { number, source, label: trace.text(label).to_owned() })
     };
     let stated = |names: &mut dyn Iterator<Item = StringId>, parse: fn(&str) -> Option<u32>| {
         let distinct: BTreeSet<StringId> = names.collect();
-        distinct
-            .into_iter()
-            .filter_map(|name| Some((parse(trace.text(name))?, name)))
-            .collect()
+        distinct.into_iter().filter_map(|name| Some((parse(trace.text(name))?, name))).collect()
     };
     let titles = stated(&mut trace.process_names.values().copied(), rank_in_title);
     let threads = stated(&mut trace.thread_names.values().copied(), rank_in_title);
@@ -98,22 +82,11 @@ pub(super) fn assign(traces: &mut [Trace], devices: &[Vec<u32>], environment: Op
         return;
     }
     let mut order: Vec<usize> = (0..traces.len()).collect();
-    order.sort_by_key(|&index| {
-        (
-            devices.get(index).and_then(|own| own.first()).copied(),
-            index,
-        )
-    });
+    order.sort_by_key(|&index| (devices.get(index).and_then(|own| own.first()).copied(), index));
     for (number, index) in order.into_iter().enumerate() {
-        let label = hints[index]
-            .as_ref()
-            .map(|hint| hint.label.clone())
-            .unwrap_or_default();
-        traces[index].meta.rank = Some(Rank {
-            number: number as u32,
-            source: RankSource::DeviceOrder,
-            label,
-        });
+        let label = hints[index].as_ref().map(|hint| hint.label.clone()).unwrap_or_default();
+        traces[index].meta.rank =
+            Some(Rank { number: number as u32, source: RankSource::DeviceOrder, label });
     }
 }
 

@@ -34,12 +34,8 @@ pub struct RedactReport {
 }
 
 /// Tables that describe the environment; a row stays when its name is allowed.
-const ENVIRONMENT: [&str; 4] = [
-    "META_DATA_EXPORT",
-    "EXPORT_META_DATA",
-    "META_DATA_CAPTURE",
-    "TARGET_INFO_SYSTEM_ENV",
-];
+const ENVIRONMENT: [&str; 4] =
+    ["META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV"];
 
 /// Tables of which no row stays: what the target wrote, and backtraces with their paths.
 fn is_dropped(table: &str) -> bool {
@@ -47,14 +43,8 @@ fn is_dropped(table: &str) -> bool {
 }
 
 /// Columns that refer to `StringIds`.
-const REFERENCES: [&str; 6] = [
-    "nameId",
-    "textId",
-    "jsonTextId",
-    "demangledName",
-    "shortName",
-    "mangledName",
-];
+const REFERENCES: [&str; 6] =
+    ["nameId", "textId", "jsonTextId", "demangledName", "shortName", "mangledName"];
 
 /// Whether texts of a column may stay.
 fn keeps_text(table: &str, column: &str) -> bool {
@@ -84,15 +74,10 @@ fn keeps_text(table: &str, column: &str) -> bool {
 /// When `input` is no nsys export or is damaged, when `output` exists, or cannot be written.
 pub fn redact(input: &Path, output: &Path) -> Result<RedactReport, NsysError> {
     if output.symlink_metadata().is_ok() {
-        return Err(NsysError::OutputExists {
-            path: output.into(),
-        });
+        return Err(NsysError::OutputExists { path: output.into() });
     }
     let (_, schema) = Schema::of_export(input)?;
-    let write = |reason: String| NsysError::Write {
-        path: output.into(),
-        reason,
-    };
+    let write = |reason: String| NsysError::Write { path: output.into(), reason };
     let folder = match output.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -101,25 +86,20 @@ pub fn redact(input: &Path, output: &Path) -> Result<RedactReport, NsysError> {
         .prefix(".steptally-redact-")
         .tempfile_in(folder)
         .map_err(|error| write(error.to_string()))?;
-    let report = Copy::new(input, copy.path(), &schema)
-        .and_then(Copy::run)
-        .map_err(|error| match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => NsysError::Damaged {
-                path: input.into(),
-                reason: error.to_string(),
-            },
+    let report =
+        Copy::new(input, copy.path(), &schema).and_then(Copy::run).map_err(|error| match error
+            .sqlite_error_code()
+        {
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                NsysError::Damaged { path: input.into(), reason: error.to_string() }
+            }
             _ => write(error.to_string()),
         })?;
-    copy.as_file()
-        .sync_all()
-        .map_err(|error| write(error.to_string()))?;
-    copy.persist_noclobber(output)
-        .map_err(|error| match error.error.kind() {
-            std::io::ErrorKind::AlreadyExists => NsysError::OutputExists {
-                path: output.into(),
-            },
-            _ => write(error.error.to_string()),
-        })?;
+    copy.as_file().sync_all().map_err(|error| write(error.to_string()))?;
+    copy.persist_noclobber(output).map_err(|error| match error.error.kind() {
+        std::io::ErrorKind::AlreadyExists => NsysError::OutputExists { path: output.into() },
+        _ => write(error.error.to_string()),
+    })?;
     Ok(report)
 }
 
@@ -145,11 +125,7 @@ impl<'s> Copy<'s> {
              CREATE TEMP TABLE active(process INTEGER PRIMARY KEY);",
         )?;
         connection.execute("ATTACH DATABASE ?1 AS export", [uri(input)])?;
-        Ok(Self {
-            connection,
-            schema,
-            report: RedactReport::default(),
-        })
+        Ok(Self { connection, schema, report: RedactReport::default() })
     }
 
     fn run(mut self) -> Sql<RedactReport> {
@@ -163,8 +139,7 @@ impl<'s> Copy<'s> {
         if self.schema.has("StringIds") {
             self.copy_table("StringIds")?;
         }
-        self.connection
-            .execute_batch("COMMIT; DETACH DATABASE export")?;
+        self.connection.execute_batch("COMMIT; DETACH DATABASE export")?;
         self.connection.close().map_err(|(_, error)| error)?;
         Ok(self.report)
     }
@@ -193,8 +168,7 @@ impl<'s> Copy<'s> {
             })?;
         }
         for process in ranks {
-            self.connection
-                .execute("INSERT OR IGNORE INTO active VALUES (?1)", [process])?;
+            self.connection.execute("INSERT OR IGNORE INTO active VALUES (?1)", [process])?;
         }
         Ok(())
     }
@@ -210,10 +184,8 @@ impl<'s> Copy<'s> {
         let mut kept = 0;
         if !is_dropped(table) {
             let filter = self.filter(table)?;
-            let values: Vec<String> = columns
-                .iter()
-                .map(|column| self.value(table, column))
-                .collect();
+            let values: Vec<String> =
+                columns.iter().map(|column| self.value(table, column)).collect();
             let list: Vec<String> = columns.iter().map(|column| quote(column)).collect();
             let sql = format!(
                 "INSERT INTO main.{name} ({}) SELECT {} FROM export.{name} {filter}",
@@ -222,10 +194,7 @@ impl<'s> Copy<'s> {
             );
             kept = self.connection.execute(&sql, [])? as u64;
             self.report.texts += self.blanked(table, columns, &filter)?;
-            for column in columns
-                .iter()
-                .filter(|column| REFERENCES.contains(&column.as_str()))
-            {
+            for column in columns.iter().filter(|column| REFERENCES.contains(&column.as_str())) {
                 let column = quote(column);
                 self.connection.execute_batch(&format!(
                     "INSERT OR IGNORE INTO used SELECT DISTINCT CAST({column} AS INTEGER)
@@ -257,27 +226,14 @@ impl<'s> Copy<'s> {
                 .into_iter()
                 .find(|kind| *kind == declared)
                 .unwrap_or("");
-            let required = if cells::int(row, 3) == Some(1) {
-                " NOT NULL"
-            } else {
-                ""
-            };
+            let required = if cells::int(row, 3) == Some(1) { " NOT NULL" } else { "" };
             let key = cells::int(row, 5).unwrap_or(0) > 0;
             keys += u32::from(key);
-            columns.push((
-                format!("{} {kind}{required}", quote(&name)),
-                key && kind == "INTEGER",
-            ));
+            columns.push((format!("{} {kind}{required}", quote(&name)), key && kind == "INTEGER"));
         })?;
         let columns: Vec<String> = columns
             .into_iter()
-            .map(|(column, key)| {
-                if key && keys == 1 {
-                    column + " PRIMARY KEY"
-                } else {
-                    column
-                }
-            })
+            .map(|(column, key)| if key && keys == 1 { column + " PRIMARY KEY" } else { column })
             .collect();
         self.connection.execute_batch(&format!(
             "CREATE TABLE main.{} ({})",
@@ -344,16 +300,11 @@ impl<'s> Copy<'s> {
             return Ok(0);
         }
         let sum = terms.join(" + ");
-        self.count(&format!(
-            "SELECT coalesce(sum({sum}), 0) FROM export.{} {filter}",
-            quote(table)
-        ))
+        self.count(&format!("SELECT coalesce(sum({sum}), 0) FROM export.{} {filter}", quote(table)))
     }
 
     fn count(&self, sql: &str) -> Sql<u64> {
-        self.connection
-            .query_row(sql, [], |row| row.get::<_, i64>(0))
-            .map(|n| n.max(0) as u64)
+        self.connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map(|n| n.max(0) as u64)
     }
 
     /// The value of a column in the copy: as it is where texts may stay, else with every text that

@@ -47,10 +47,7 @@ pub(super) struct Schema {
 impl Schema {
     /// Looks at the file's first bytes and at its list of tables, and says what it is.
     pub(super) fn of_export(path: &Path) -> Result<(Connection, Self), NsysError> {
-        let io = |source| NsysError::Io {
-            path: path.into(),
-            source,
-        };
+        let io = |source| NsysError::Io { path: path.into(), source };
         let mut head = [0; 16];
         let mut file = File::open(path).map_err(io)?;
         match file.read_exact(&mut head) {
@@ -95,12 +92,8 @@ impl Schema {
         if nvprof && !self.has("StringIds") {
             return Err(NsysError::Nvprof { path: path.into() });
         }
-        let known = [
-            "TARGET_INFO_GPU",
-            "META_DATA_EXPORT",
-            "EXPORT_META_DATA",
-            "META_DATA_CAPTURE",
-        ];
+        let known =
+            ["TARGET_INFO_GPU", "META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE"];
         let events = [
             ("CUPTI_ACTIVITY_KIND_KERNEL", "start"),
             ("CUPTI_ACTIVITY_KIND_RUNTIME", "start"),
@@ -110,9 +103,7 @@ impl Schema {
             ("StringIds", "value"),
         ];
         if known.iter().any(|table| self.has(table))
-            || events
-                .iter()
-                .any(|(table, column)| self.column(table, column))
+            || events.iter().any(|(table, column)| self.column(table, column))
         {
             return Ok(());
         }
@@ -120,10 +111,7 @@ impl Schema {
         if names.is_empty() {
             names.push("none");
         }
-        Err(NsysError::Unrelated {
-            path: path.into(),
-            tables: names.join(", "),
-        })
+        Err(NsysError::Unrelated { path: path.into(), tables: names.join(", ") })
     }
 
     /// Whether there is such a table.
@@ -192,13 +180,10 @@ mod tests {
     #[test]
     fn absent_columns_are_selected_as_null() {
         let db = Connection::open_in_memory().unwrap();
-        db.execute_batch("CREATE TABLE t(\"end\" INTEGER, start INTEGER)")
-            .unwrap();
+        db.execute_batch("CREATE TABLE t(\"end\" INTEGER, start INTEGER)").unwrap();
         let schema = Schema::of(&db).unwrap();
         assert_eq!(
-            schema
-                .select("t", &["start", "end", "graphNodeId"])
-                .as_deref(),
+            schema.select("t", &["start", "end", "graphNodeId"]).as_deref(),
             Some("SELECT \"start\", \"end\", NULL FROM \"t\"")
         );
         assert_eq!(schema.select("u", &["start"]), None);

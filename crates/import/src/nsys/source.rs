@@ -24,11 +24,7 @@ impl GlobalPid {
 
     /// The OS process id as text, empty when unknown.
     pub(super) fn os_pid(self) -> String {
-        if self == Self::UNKNOWN {
-            String::new()
-        } else {
-            ((self.0 >> 24) & 0xFF_FFFF).to_string()
-        }
+        if self == Self::UNKNOWN { String::new() } else { ((self.0 >> 24) & 0xFF_FFFF).to_string() }
     }
 
     /// The OS process id, as tables about processes have it.
@@ -77,10 +73,8 @@ pub(super) struct Enumeration {
 
 impl Enumeration {
     fn read(connection: &Connection, schema: &Schema, table: &str, known: &[(i64, &str)]) -> Self {
-        let mut names: HashMap<i64, String> = known
-            .iter()
-            .map(|&(id, name)| (id, name.to_owned()))
-            .collect();
+        let mut names: HashMap<i64, String> =
+            known.iter().map(|&(id, name)| (id, name.to_owned())).collect();
         if let Some(sql) = schema.select(table, &["id", "name"]) {
             // An enumeration that cannot be read leaves the known numbers.
             let _ = each_row(connection, &sql, |row| {
@@ -168,14 +162,7 @@ impl Source {
 
     /// Domains and categories, which ranges of any later or earlier row refer to.
     fn read_nvtx_names(&mut self, connection: &Connection, issues: &mut Issues) {
-        let columns = [
-            "eventType",
-            "globalTid",
-            "domainId",
-            "category",
-            "text",
-            "textId",
-        ];
+        let columns = ["eventType", "globalTid", "domainId", "category", "text", "textId"];
         let Some(sql) = self.schema.select("NVTX_EVENTS", &columns) else {
             return;
         };
@@ -187,10 +174,7 @@ impl Source {
             .names
             .iter()
             .filter(|(_, name)| {
-                matches!(
-                    name.as_str(),
-                    "NvtxDomainCreate" | "NvtxCategory" | "NvtxtCategory"
-                )
+                matches!(name.as_str(), "NvtxDomainCreate" | "NvtxCategory" | "NvtxtCategory")
             })
             .map(|(id, _)| id.to_string())
             .collect();
@@ -236,18 +220,12 @@ impl Source {
     pub(super) fn names<'c>(&'c self, connection: &'c Connection) -> Names<'c> {
         let sql = match &self.strings {
             StringTable::Absent => {
-                return Names {
-                    table: &self.strings,
-                    statement: None,
-                };
+                return Names { table: &self.strings, statement: None };
             }
             StringTable::ById => "SELECT value FROM StringIds WHERE id = ?1",
             StringTable::ByRow(_) => "SELECT value FROM StringIds WHERE rowid = ?1",
         };
-        Names {
-            table: &self.strings,
-            statement: connection.prepare(sql).ok(),
-        }
+        Names { table: &self.strings, statement: connection.prepare(sql).ok() }
     }
 }
 
@@ -259,10 +237,7 @@ impl StringTable {
         // Only where the id is no key its rows must be looked up; a scan for each would be too slow.
         let key =
             "SELECT count(*) FROM pragma_table_info('StringIds') WHERE name = 'id' AND pk = 1";
-        if connection
-            .query_row(key, [], |row| row.get::<_, i64>(0))
-            .is_ok_and(|keys| keys == 1)
-        {
+        if connection.query_row(key, [], |row| row.get::<_, i64>(0)).is_ok_and(|keys| keys == 1) {
             return Self::ById;
         }
         let mut rows = HashMap::new();
@@ -292,9 +267,7 @@ impl Names<'_> {
         };
         let statement = self.statement.as_mut()?;
         statement
-            .query_row(params![key], |row| {
-                Ok(cells::bytes(row, 0).map(<[u8]>::to_vec))
-            })
+            .query_row(params![key], |row| Ok(cells::bytes(row, 0).map(<[u8]>::to_vec)))
             .ok()?
     }
 }
@@ -320,9 +293,7 @@ pub(super) fn note_unreadable(
     result: Result<(), rusqlite::Error>,
 ) {
     if let Err(error) = result {
-        issues.note("unreadable_rows", Severity::Error, None, || {
-            format!("{table}: {error}")
-        });
+        issues.note("unreadable_rows", Severity::Error, None, || format!("{table}: {error}"));
     }
 }
 

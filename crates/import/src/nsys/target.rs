@@ -81,95 +81,50 @@ impl Target {
             }
         };
         read(&mut target, "TARGET_INFO_GPU", &GPU_COLUMNS, Self::gpu);
-        read(
-            &mut target,
-            "TARGET_INFO_CUDA_GPU",
-            &CUDA_GPU_COLUMNS,
-            Self::cuda_gpu,
-        );
+        read(&mut target, "TARGET_INFO_CUDA_GPU", &CUDA_GPU_COLUMNS, Self::cuda_gpu);
         let columns = ["gpuId", "cudaId", "pid"];
-        read(
-            &mut target,
-            "TARGET_INFO_CUDA_DEVICE",
-            &columns,
-            |target, row| {
-                if let (Some(gpu), Some(cuda), Some(pid)) = (
-                    cells::small(row, 0),
-                    cells::small(row, 1),
-                    cells::int(row, 2),
-                ) {
-                    target.ordinals.insert((pid, cuda), gpu);
-                }
-            },
-        );
-        read(
-            &mut target,
-            "TARGET_INFO_SESSION_START_TIME",
-            &["utcEpochNs"],
-            |target, row| {
-                target.base_time_ns = target.base_time_ns.or(cells::int(row, 0));
-            },
-        );
-        read(
-            &mut target,
-            "ANALYSIS_DETAILS",
-            &["globalVid", "duration"],
-            |target, row| {
-                if let Some(duration) = cells::int(row, 1).filter(|&duration| duration > 0) {
-                    // The session's start is the origin of the clock.
-                    let end = Some(Timestamp::from_ns(duration));
-                    let window = Window {
-                        start: Timestamp::from_ns(0),
-                        end,
-                    };
-                    target.windows.push((cells::int(row, 0), window));
-                }
-            },
-        );
+        read(&mut target, "TARGET_INFO_CUDA_DEVICE", &columns, |target, row| {
+            if let (Some(gpu), Some(cuda), Some(pid)) =
+                (cells::small(row, 0), cells::small(row, 1), cells::int(row, 2))
+            {
+                target.ordinals.insert((pid, cuda), gpu);
+            }
+        });
+        read(&mut target, "TARGET_INFO_SESSION_START_TIME", &["utcEpochNs"], |target, row| {
+            target.base_time_ns = target.base_time_ns.or(cells::int(row, 0));
+        });
+        read(&mut target, "ANALYSIS_DETAILS", &["globalVid", "duration"], |target, row| {
+            if let Some(duration) = cells::int(row, 1).filter(|&duration| duration > 0) {
+                // The session's start is the origin of the clock.
+                let end = Some(Timestamp::from_ns(duration));
+                let window = Window { start: Timestamp::from_ns(0), end };
+                target.windows.push((cells::int(row, 0), window));
+            }
+        });
         for table in ["META_DATA_EXPORT", "EXPORT_META_DATA"] {
             read(&mut target, table, &["name", "value"], |target, row| {
                 target.version(row, &EXPORT_VERSIONS);
             });
         }
-        read(
-            &mut target,
-            "META_DATA_CAPTURE",
-            &["name", "value"],
-            |target, row| {
-                target.version(row, &CAPTURE_FLAGS);
-                target.environment(row);
-            },
-        );
-        read(
-            &mut target,
-            "TARGET_INFO_SYSTEM_ENV",
-            &["name", "value"],
-            |target, row| {
-                target.version(row, &SYSTEM_VERSIONS);
-            },
-        );
+        read(&mut target, "META_DATA_CAPTURE", &["name", "value"], |target, row| {
+            target.version(row, &CAPTURE_FLAGS);
+            target.environment(row);
+        });
+        read(&mut target, "TARGET_INFO_SYSTEM_ENV", &["name", "value"], |target, row| {
+            target.version(row, &SYSTEM_VERSIONS);
+        });
         let columns = ["severity", "text", "globalPid"];
         read(&mut target, "DIAGNOSTIC_EVENT", &columns, Self::diagnostic);
-        read(
-            &mut target,
-            "PROCESSES",
-            &["globalPid", "name"],
-            |target, row| {
-                if let (Some(pid), Some(name)) = (cells::int(row, 0), cells::text(row, 1)) {
-                    target.processes.insert(GlobalPid::of(Some(pid)), name);
-                }
-            },
-        );
-        read(
-            &mut target,
-            "ThreadNames",
-            &["globalTid", "nameId"],
-            |target, row| {
-                if let (Some(thread), Some(name)) = (cells::int(row, 0), cells::int(row, 1)) {
-                    target.threads.insert(thread, name);
-                }
-            },
-        );
+        read(&mut target, "PROCESSES", &["globalPid", "name"], |target, row| {
+            if let (Some(pid), Some(name)) = (cells::int(row, 0), cells::text(row, 1)) {
+                target.processes.insert(GlobalPid::of(Some(pid)), name);
+            }
+        });
+        read(&mut target, "ThreadNames", &["globalTid", "nameId"], |target, row| {
+            if let (Some(thread), Some(name)) = (cells::int(row, 0), cells::int(row, 1)) {
+                target.threads.insert(thread, name);
+            }
+        });
         target.gpus.sort_by_key(|gpu| gpu.id);
         target.settle_clock();
         target
@@ -179,20 +134,12 @@ impl Target {
     /// (`--ts-normalize`), or by a number of ns (`--ts-shift`).
     fn settle_clock(&mut self) {
         let setting = |name: &str| {
-            self.versions
-                .iter()
-                .find(|(known, _)| known == name)
-                .map(|(_, value)| value.as_str())
+            self.versions.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
         };
-        let shift: i64 = setting("export_time_shift")
-            .and_then(|value| value.parse().ok())
-            .unwrap_or(0);
+        let shift: i64 =
+            setting("export_time_shift").and_then(|value| value.parse().ok()).unwrap_or(0);
         let normalized = setting("export_time_normalize") == Some("true");
-        let origin = if normalized {
-            self.base_time_ns.unwrap_or(0)
-        } else {
-            0
-        };
+        let origin = if normalized { self.base_time_ns.unwrap_or(0) } else { 0 };
         let move_by = Nanos::from_ns(origin.saturating_add(shift));
         for (_, window) in &mut self.windows {
             window.start = window.start + move_by;
@@ -284,11 +231,7 @@ impl Target {
             return;
         };
         let severe = cells::int(row, 0).is_none_or(|severity| matches!(severity, 2 | 3));
-        let telling = [
-            "events produced: \t0",
-            "events produced: 0",
-            "might be lost",
-        ];
+        let telling = ["events produced: \t0", "events produced: 0", "might be lost"];
         if severe || telling.iter().any(|part| text.contains(part)) {
             let process = GlobalPid::of(cells::int(row, 2));
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -314,18 +257,13 @@ impl Target {
     /// The window of the capture on the machine of a process.
     pub(super) fn window(&self, process: GlobalPid) -> Option<Window> {
         let machine = Some(process.machine());
-        let own = self
-            .windows
-            .iter()
-            .find(|(machine_of, _)| *machine_of == machine);
+        let own = self.windows.iter().find(|(machine_of, _)| *machine_of == machine);
         own.or(self.windows.first()).map(|(_, window)| *window)
     }
 
     /// The GPU that a process calls `ordinal`.
     pub(super) fn gpu_of(&self, process: GlobalPid, ordinal: u32) -> Option<u32> {
-        let mapped = process
-            .number()
-            .and_then(|pid| self.ordinals.get(&(pid, ordinal)).copied());
+        let mapped = process.number().and_then(|pid| self.ordinals.get(&(pid, ordinal)).copied());
         mapped.or_else(|| {
             // Without a map: the order in which CUDA sees them, if it is known for all, else the
             // recorder's own.
@@ -334,11 +272,7 @@ impl Target {
             cuda.dedup();
             let by_cuda = !self.gpus.is_empty() && cuda.len() == self.gpus.len();
             let same = |gpu: &&Gpu| {
-                if by_cuda {
-                    gpu.cuda == Some(ordinal)
-                } else {
-                    gpu.id == ordinal
-                }
+                if by_cuda { gpu.cuda == Some(ordinal) } else { gpu.id == ordinal }
             };
             self.gpus.iter().find(same).map(|gpu| gpu.id)
         })
@@ -367,10 +301,7 @@ impl Target {
             for ordinal in ordinals {
                 let gpu = self.gpu_of(process, ordinal);
                 if let Some(gpu) = self.gpus.iter().find(|known| Some(known.id) == gpu) {
-                    devices.push(DeviceProperties {
-                        device: ordinal,
-                        ..gpu.properties.clone()
-                    });
+                    devices.push(DeviceProperties { device: ordinal, ..gpu.properties.clone() });
                 }
             }
         }
@@ -381,10 +312,7 @@ impl Target {
 
     /// How many GPUs the recorder knew.
     pub(super) fn gpus_known(&self) -> usize {
-        let described = self
-            .by_process
-            .iter()
-            .map(|(_, properties)| properties.device);
+        let described = self.by_process.iter().map(|(_, properties)| properties.device);
         let described: std::collections::BTreeSet<u32> = described.collect();
         self.gpus.len().max(described.len())
     }
@@ -395,10 +323,7 @@ impl Target {
         global: i64,
         names: &mut super::source::Names<'_>,
     ) -> Option<String> {
-        self.threads
-            .get(&global)
-            .and_then(|&id| names.fetch(id))
-            .map(|bytes| lossy(&bytes))
+        self.threads.get(&global).and_then(|&id| names.fetch(id)).map(|bytes| lossy(&bytes))
     }
 }
 
@@ -443,9 +368,7 @@ pub(super) fn allowed_name<'a>(
 /// The number in `RANK="3"` or `LOCAL_RANK="3"`.
 pub(super) fn rank_variable(assignment: &str) -> Option<u32> {
     let (name, value) = assignment.split_once('=')?;
-    RANK_VARIABLES
-        .contains(&name)
-        .then(|| value.trim_matches('"').parse().ok())?
+    RANK_VARIABLES.contains(&name).then(|| value.trim_matches('"').parse().ok())?
 }
 
 #[cfg(test)]
@@ -464,14 +387,8 @@ mod tests {
     #[test]
     fn names_may_carry_their_process() {
         let shown = |name| allowed_name(name, &CAPTURE_FLAGS).map(|(_, shown)| *shown);
-        assert_eq!(
-            shown("PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE"),
-            Some("cuda_graph_trace")
-        );
-        assert_eq!(
-            shown("CUDA_GRAPH_TRACE_OPTIONS:MODE"),
-            Some("cuda_graph_trace")
-        );
+        assert_eq!(shown("PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE"), Some("cuda_graph_trace"));
+        assert_eq!(shown("CUDA_GRAPH_TRACE_OPTIONS:MODE"), Some("cuda_graph_trace"));
         assert_eq!(shown("PROCESS_0:COMMAND"), None);
     }
 }

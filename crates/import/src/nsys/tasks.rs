@@ -88,11 +88,7 @@ pub(super) fn read_tables(
             (task.read)(&mut reader, connection, task.rows);
             let (parts, issues, partial) = reader.finish();
             if let Ok(mut piece) = pieces[index].lock() {
-                *piece = Piece {
-                    parts,
-                    issues,
-                    partial,
-                };
+                *piece = Piece { parts, issues, partial };
             }
             let done = done.fetch_add(task.weight, Ordering::Relaxed) + task.weight;
             let read = (u128::from(size) * u128::from(done) / u128::from(total.max(1))) as u64;
@@ -110,10 +106,7 @@ pub(super) fn read_tables(
         }
         work(connection);
     });
-    pieces
-        .into_iter()
-        .filter_map(|piece| piece.into_inner().ok())
-        .collect()
+    pieces.into_iter().filter_map(|piece| piece.into_inner().ok()).collect()
 }
 
 /// How many threads to use.
@@ -153,11 +146,7 @@ fn plan(source: &Source, connection: &Connection) -> Vec<Task> {
                 }
             }
             // Small, or without row ids.
-            None => tasks.push(Task {
-                read,
-                rows: None,
-                weight: 1,
-            }),
+            None => tasks.push(Task { read, rows: None, weight: 1 }),
         }
     }
     tasks
@@ -167,10 +156,7 @@ fn plan(source: &Source, connection: &Connection) -> Vec<Task> {
 fn row_ids(connection: &Connection, table: &str) -> Option<(i64, i64)> {
     let end = |which: &str| {
         let sql = format!("SELECT {which}(rowid) FROM {}", quote(table));
-        connection
-            .query_row(&sql, [], |row| row.get::<_, Option<i64>>(0))
-            .ok()
-            .flatten()
+        connection.query_row(&sql, [], |row| row.get::<_, Option<i64>>(0)).ok().flatten()
     };
     Some((end("min")?, end("max")?))
 }
@@ -202,10 +188,8 @@ pub(super) fn scan<'s>(
     })();
     if let Err(error) = result {
         reader.partial = true;
-        reader
-            .issues
-            .note("unreadable_rows", Severity::Error, None, || {
-                format!("{table}, after {seen} rows of a piece: {error}")
-            });
+        reader.issues.note("unreadable_rows", Severity::Error, None, || {
+            format!("{table}, after {seen} rows of a piece: {error}")
+        });
     }
 }

@@ -20,19 +20,13 @@ fn files_that_are_no_database() {
         std::fs::write(&path, bytes).unwrap();
         let error = read(&path).unwrap_err();
         assert!(matches!(error, NsysError::NotSqlite { .. }), "{error}");
-        assert!(
-            error.to_string().ends_with("is not an SQLite database"),
-            "{error}"
-        );
+        assert!(error.to_string().ends_with("is not an SQLite database"), "{error}");
         assert!(error.hint().unwrap().contains("nsys export"));
     }
     std::fs::write(&path, b"SQLite format 3\0 and no more").unwrap();
     let error = read(&path).unwrap_err();
     assert!(matches!(error, NsysError::Damaged { .. }), "{error}");
-    assert!(
-        error.to_string().contains("is a damaged SQLite database: "),
-        "{error}"
-    );
+    assert!(error.to_string().contains("is a damaged SQLite database: "), "{error}");
     assert!(error.hint().unwrap().contains("--force-overwrite"));
 }
 
@@ -63,13 +57,7 @@ fn a_truncated_export_is_partial() {
     let issue = read.issues.find("unreadable_rows").unwrap();
     assert_eq!(issue.severity, Severity::Error);
     assert!(read.issues.find("file_cut_short").is_some());
-    assert!(
-        issue
-            .first
-            .text
-            .starts_with("CUPTI_ACTIVITY_KIND_KERNEL, after "),
-        "{issue:?}"
-    );
+    assert!(issue.first.text.starts_with("CUPTI_ACTIVITY_KIND_KERNEL, after "), "{issue:?}");
 }
 
 #[test]

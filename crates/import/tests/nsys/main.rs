@@ -4,6 +4,7 @@
 
 mod damage;
 mod privacy;
+mod processes;
 mod schemas;
 mod support;
 mod truth;

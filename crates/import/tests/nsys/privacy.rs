@@ -53,9 +53,7 @@ fn planted() -> Export {
 }
 
 fn contains(bytes: &[u8], text: &str) -> bool {
-    bytes
-        .windows(text.len())
-        .any(|window| window == text.as_bytes())
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
 #[test]
@@ -80,11 +78,7 @@ fn a_redacted_copy_has_every_event_and_no_token() {
     let report = redact(&export.path(), &copy).unwrap();
     let after = std::fs::read(&copy).unwrap();
     assert!(!contains(&after, "SECRET"));
-    assert_eq!(
-        std::fs::read(export.path()).unwrap(),
-        before,
-        "the input changed"
-    );
+    assert_eq!(std::fs::read(export.path()).unwrap(), before, "the input changed");
     // Kept: export 2, capture 2, system 1, kernel 1, OS call 1, new table 1, remarks 2, process 1,
     // thread 1, strings 4. Environment: 3 of 5 capture rows, 1 of 2 system rows, 2 of 4 export rows. Strings: 90 to 93
     // and `cudaLaunchKernel`, which no row here uses. Other: output 2, backtrace 1.
@@ -116,10 +110,7 @@ fn nothing_is_overwritten_and_nothing_half_made_appears() {
     std::fs::write(&copy, b"mine").unwrap();
     let error = redact(&export.path(), &copy).unwrap_err();
     assert!(matches!(error, NsysError::OutputExists { .. }));
-    assert!(
-        error.to_string().ends_with("clean.sqlite exists already"),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with("clean.sqlite exists already"), "{error}");
     assert!(error.hint().unwrap().contains("another name"));
     assert_eq!(std::fs::read(&copy).unwrap(), b"mine");
     let error = redact(&export.path(), &folder.path().join("none/clean.sqlite")).unwrap_err();

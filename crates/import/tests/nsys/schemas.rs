@@ -1,7 +1,7 @@
 //! One small export for each generation of the schema and each way in which parts are absent.
 
 use steptally_import::nsys::NsysError;
-use steptally_trace_model::{CopyKind, Nanos, RangeKind, RankSource, Severity, TraceFormat};
+use steptally_trace_model::{CopyKind, Nanos, RangeKind, Severity, TraceFormat};
 
 use crate::support::{Export, global};
 
@@ -46,7 +46,8 @@ pub(crate) fn kernel(at: [i64; 2], device: u32, correlation: u32, pid: i64) -> S
     )
 }
 
-fn launch(at: [i64; 2], correlation: u32, pid: i64) -> String {
+/// A launch row of `tables()`: times, correlation id, process.
+pub(crate) fn launch(at: [i64; 2], correlation: u32, pid: i64) -> String {
     format!(
         "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES ({}, {}, 0, {}, {correlation}, 3);",
         at[0],
@@ -84,10 +85,7 @@ fn every_column_of_the_newest_schema() {
     assert_eq!((first.start.as_ns(), first.duration.as_ns()), (200, 30));
     let config = trace.configs[first.config];
     assert_eq!((config.grid, config.block), ([2, 3, 4], [128, 2, 1]));
-    assert_eq!(
-        (config.registers, config.shared_memory_bytes),
-        (Some(32), Some(124))
-    );
+    assert_eq!((config.registers, config.shared_memory_bytes), (Some(32), Some(124)));
     let stream = trace.streams[first.stream];
     assert_eq!(
         (stream.device, stream.context.value(), stream.stream.value()),
@@ -99,52 +97,24 @@ fn every_column_of_the_newest_schema() {
     assert_eq!(second.graph.value(), Some(6));
     assert_eq!(trace.configs[second.config].registers, None);
     let call = trace.api_calls.row(0);
-    assert_eq!(
-        (trace.text(call.name), call.correlation),
-        ("cudaLaunchKernel", first.correlation)
-    );
+    assert_eq!((trace.text(call.name), call.correlation), ("cudaLaunchKernel", first.correlation));
     let copies: Vec<_> = trace
         .copies
         .rows()
-        .map(|copy| {
-            (
-                trace.text(copy.name),
-                copy.kind,
-                copy.pageable,
-                copy.bytes.value(),
-            )
-        })
+        .map(|copy| (trace.text(copy.name), copy.kind, copy.pageable, copy.bytes.value()))
         .collect();
     assert_eq!(
         copies,
         [
-            (
-                "Memcpy HtoD (Pageable -> Device)",
-                CopyKind::HostToDevice,
-                Some(true),
-                Some(4096)
-            ),
-            (
-                "Memcpy DtoH (Device -> Pinned)",
-                CopyKind::DeviceToHost,
-                Some(false),
-                Some(8)
-            ),
-            (
-                "Memcpy DtoD (Device -> Device)",
-                CopyKind::DeviceToDevice,
-                None,
-                Some(8)
-            ),
+            ("Memcpy HtoD (Pageable -> Device)", CopyKind::HostToDevice, Some(true), Some(4096)),
+            ("Memcpy DtoH (Device -> Pinned)", CopyKind::DeviceToHost, Some(false), Some(8)),
+            ("Memcpy DtoD (Device -> Device)", CopyKind::DeviceToDevice, None, Some(8)),
             ("Memcpy Unknown", CopyKind::Unknown, None, Some(8)),
         ]
     );
     let thread = trace.threads[call.thread];
     assert_eq!(
-        (
-            trace.text(trace.processes[thread.process].pid),
-            trace.text(thread.tid)
-        ),
+        (trace.text(trace.processes[thread.process].pid), trace.text(thread.tid)),
         ("40", "40")
     );
     assert_eq!(trace.text(trace.process_names[&thread.process]), "python3");
@@ -178,17 +148,8 @@ fn the_first_schema_without_metadata_and_process() {
     );
     let read = export.read();
     assert_eq!(read.format, "nsys SQLite");
-    let [trace] = read.traces.as_slice() else {
-        panic!("{}", read.traces.len())
-    };
-    assert_eq!(
-        (
-            trace.kernels.len(),
-            trace.copies.len(),
-            trace.api_calls.len()
-        ),
-        (2, 1, 1)
-    );
+    let [trace] = read.traces.as_slice() else { panic!("{}", read.traces.len()) };
+    assert_eq!((trace.kernels.len(), trace.copies.len(), trace.api_calls.len()), (2, 1, 1));
     assert_eq!(trace.text(trace.kernels.name[1]), "k");
     assert_eq!(trace.device_of(trace.kernels.stream[1]), Some(1));
     assert_eq!(trace.device_of(trace.copies.stream[0]), None);
@@ -205,12 +166,7 @@ fn without_string_table_kernels_stay_apart_by_their_ids() {
     );
     let read = export.read();
     let trace = &read.traces[0];
-    let names: Vec<_> = trace
-        .kernels
-        .name
-        .iter()
-        .map(|name| trace.text(*name))
-        .collect();
+    let names: Vec<_> = trace.kernels.name.iter().map(|name| trace.text(*name)).collect();
     assert_eq!(names, ["string 34", "string 35", "string 34"]);
     assert_eq!(read.issues.find("missing_string").unwrap().count, 2);
 }
@@ -228,20 +184,10 @@ fn names_stored_as_text_and_numbers_stored_as_text() {
     let trace = &read.traces[0];
     assert_eq!(trace.kernels.len(), 2);
     let gemm = trace.kernels.row(1);
-    assert_eq!(
-        (gemm.start.as_ns(), gemm.duration.as_ns()),
-        (9_007_199_254_740_993, 2)
-    );
-    assert_eq!(
-        (trace.text(gemm.name), gemm.correlation.value()),
-        ("gemm", Some(12))
-    );
+    assert_eq!((gemm.start.as_ns(), gemm.duration.as_ns()), (9_007_199_254_740_993, 2));
+    assert_eq!((trace.text(gemm.name), gemm.correlation.value()), ("gemm", Some(12)));
     assert_eq!(trace.kernels.duration[0], Nanos::ZERO);
-    let count = |code| {
-        read.issues
-            .find(code)
-            .map(|issue| (issue.count, issue.severity))
-    };
+    let count = |code| read.issues.find(code).map(|issue| (issue.count, issue.severity));
     assert_eq!(count("row_without_time"), Some((2, Severity::Warning)));
     assert_eq!(count("negative_duration"), Some((1, Severity::Warning)));
 }
@@ -264,23 +210,12 @@ fn graph_replays_recorded_as_a_whole_are_gpu_work() {
         .graph_traces
         .rows()
         .map(|row| {
-            (
-                row.start.as_ns(),
-                row.duration.as_ns(),
-                row.correlation.value(),
-                row.graph.value(),
-            )
+            (row.start.as_ns(), row.duration.as_ns(), row.correlation.value(), row.graph.value())
         })
         .collect();
-    assert_eq!(
-        rows,
-        [(100, 80, Some(5), Some(2)), (200, 90, Some(6), Some(2))]
-    );
+    assert_eq!(rows, [(100, 80, Some(5), Some(2)), (200, 90, Some(6), Some(2))]);
     assert_eq!(read.issues.find("opaque_graph_replay").unwrap().count, 2);
-    assert_eq!(
-        read.issues.find("graph_replay_without_time").unwrap().count,
-        1
-    );
+    assert_eq!(read.issues.find("graph_replay_without_time").unwrap().count, 1);
     assert_eq!(
         trace.meta.diagnostics,
         [
@@ -352,13 +287,7 @@ fn nvtx_of_every_kind() {
         .rows()
         .map(|row| {
             let times = (row.start.as_ns(), row.duration.as_ns());
-            (
-                trace.text(row.name),
-                trace.text(row.domain),
-                times,
-                row.kind,
-                row.open,
-            )
+            (trace.text(row.name), trace.text(row.domain), times, row.kind, row.open)
         })
         .collect();
     assert_eq!(
@@ -387,15 +316,9 @@ fn nvtx_of_every_kind() {
             (3, "end_thread", "42"),
         ]
     );
-    assert_eq!(
-        trace.text(trace.thread_names[&trace.ranges.thread[0]]),
-        "loader"
-    );
+    assert_eq!(trace.text(trace.thread_names[&trace.ranges.thread[0]]), "loader");
     assert_eq!(read.issues.find("open_range").unwrap().count, 1);
-    assert_eq!(
-        read.issues.find("nvtx_event_ignored").unwrap().first.text,
-        "NVTX event type 97"
-    );
+    assert_eq!(read.issues.find("nvtx_event_ignored").unwrap().first.text, "NVTX event type 97");
 }
 
 #[test]
@@ -404,195 +327,17 @@ fn nvtx_without_registered_strings() {
     let export = Export::new(&format!(
         "CREATE TABLE NVTX_EVENTS(start INTEGER, end INTEGER, eventType INTEGER, text TEXT,
             globalTid INTEGER);
-         INSERT INTO NVTX_EVENTS VALUES (1, 5, 59, 'a', {tid}), (2, NULL, 60, 'b', {tid});",
+         INSERT INTO NVTX_EVENTS VALUES (1, 5, 59, 'a', {tid}), (2, NULL, 60, 'b', {tid}),
+            (3, 0, 60, 'c', {tid});",
     ));
     let read = export.read();
     let trace = &read.traces[0];
-    let names: Vec<_> = trace
-        .ranges
-        .name
-        .iter()
-        .map(|name| trace.text(*name))
-        .collect();
-    assert_eq!(names, ["a", "b"]);
-    assert_eq!(trace.ranges.duration[1].as_ns(), 3);
+    let names: Vec<_> = trace.ranges.name.iter().map(|name| trace.text(*name)).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    // Both without an end (0 is none) last until 5.
+    let durations: Vec<_> = trace.ranges.duration.iter().map(|length| length.as_ns()).collect();
+    assert_eq!((durations, &trace.ranges.open[..]), (vec![4, 3, 2], &[false, true, true][..]));
     assert!(read.issues.find("gpu_not_traced").is_some());
-}
-
-#[test]
-fn equal_correlation_ids_of_two_processes_stay_apart() {
-    let export = Export::new(&format!(
-        "{} {} {} {} {}",
-        tables(),
-        launch([1, 2], 5, 40) + &kernel([10, 20], 0, 5, 40),
-        launch([3, 4], 5, 41) + &kernel([30, 45], 1, 5, 41),
-        format_args!(
-            "INSERT INTO PROCESSES VALUES ({}, 50, 'helper');",
-            global(50)
-        ),
-        launch([5, 6], 5, 50),
-    ));
-    let read = export.read();
-    let ranks: Vec<_> = read
-        .traces
-        .iter()
-        .map(|trace| {
-            let rank = trace.meta.rank.as_ref().unwrap();
-            assert_eq!(trace.api_calls.correlation[0], trace.kernels.correlation[0]);
-            (
-                rank.number,
-                rank.source,
-                trace.kernels.duration[0].as_ns(),
-                trace.api_calls.len(),
-            )
-        })
-        .collect();
-    assert_eq!(
-        ranks,
-        [
-            (0, RankSource::DeviceOrder, 10, 1),
-            (1, RankSource::DeviceOrder, 15, 1)
-        ]
-    );
-    let idle = read.issues.find("process_without_gpu_work").unwrap();
-    assert_eq!(idle.count, 1);
-    assert_eq!(
-        idle.first.text,
-        "1 host events of processes without GPU work are left out (first: process 50)"
-    );
-}
-
-#[test]
-fn equal_os_process_ids_on_two_machines_are_two_processes() {
-    let elsewhere = (2_i64 << 48) | (40 << 24);
-    let export = Export::new(&format!(
-        "{} {} INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, globalPid, shortName)
-         VALUES (7, 9, 0, {elsewhere}, 2);",
-        tables(),
-        kernel([10, 20], 0, 5, 40),
-    ));
-    let durations: Vec<_> = export
-        .read()
-        .traces
-        .iter()
-        .map(|trace| (trace.rank(), trace.kernels.duration[0].as_ns()))
-        .collect();
-    assert_eq!(durations, [(Some(0), 10), (Some(1), 2)]);
-}
-
-#[test]
-fn tensor_parallel_ranks_by_title_and_physical_gpu() {
-    // Each process sees one GPU as its device 0; titles say the ranks, in another order.
-    let mut sql = tables().to_owned();
-    sql += "CREATE TABLE TARGET_INFO_CUDA_DEVICE(gpuId INTEGER, cudaId INTEGER, pid INTEGER);
-        CREATE TABLE GPU_METRICS(timestamp INTEGER, typeId INTEGER, metricId INTEGER, value INTEGER);
-        CREATE TABLE TARGET_INFO_GPU_METRICS(typeId INTEGER, sourceId INTEGER, typeName TEXT,
-            metricId INTEGER, metricName TEXT);";
-    for gpu in 0..4 {
-        let (pid, rank) = (40 + gpu, 3 - gpu);
-        sql += &kernel([10, 20 + gpu], 0, 1, pid);
-        sql += &format!(
-            "INSERT INTO PROCESSES VALUES ({}, {pid}, 'sglang::scheduler_TP{rank}');
-             INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES ({gpu}, 0, {pid});
-             INSERT INTO TARGET_INFO_GPU VALUES ({gpu}, 'H200 number {gpu}', 1000, 2000, 132, {gpu});
-             INSERT INTO GPU_METRICS VALUES (15, 72057594037927936 + {gpu}, 4, {gpu} * 10);
-             INSERT INTO TARGET_INFO_GPU_METRICS VALUES
-                (72057594037927936 + {gpu}, 0, 'GH100', 4, 'SMs Active [Throughput %]');",
-            global(pid),
-        );
-    }
-    let read = Export::new(&sql).read();
-    assert!(read.issues.is_empty(), "{:?}", read.issues);
-    for (index, trace) in read.traces.iter().enumerate() {
-        let rank = trace.meta.rank.as_ref().unwrap();
-        assert_eq!(
-            (rank.number as usize, rank.source),
-            (index, RankSource::ProcessTitle)
-        );
-        assert_eq!(rank.label, format!("sglang::scheduler_TP{index}"));
-        let gpu = 3 - index;
-        assert_eq!(trace.kernels.duration[0].as_ns(), 10 + gpu as i64);
-        let [device] = trace.meta.devices.as_slice() else {
-            panic!("{:?}", trace.meta.devices)
-        };
-        assert_eq!(
-            (device.device, device.name.as_str()),
-            (0, &*format!("H200 number {gpu}"))
-        );
-        let [sample] = trace.counters.rows().collect::<Vec<_>>()[..] else {
-            panic!()
-        };
-        assert_eq!(
-            (sample.start.as_ns(), sample.value),
-            (15, gpu as f64 * 10.0)
-        );
-        assert_eq!(sample.device.value(), Some(0));
-        assert_eq!(trace.text(sample.name), "SMs Active [Throughput %]");
-    }
-}
-
-#[test]
-fn gpus_without_kernels_are_the_first_remark() {
-    let gpus: String = (0..4)
-        .map(|gpu| format!("INSERT INTO TARGET_INFO_GPU VALUES ({gpu}, 'H200', 1, 1, 132, {gpu});"))
-        .collect();
-    let sql = format!("{} {gpus} {}", tables(), kernel([1, 2], 0, 1, 40));
-    let read = Export::new(&sql).read();
-    let remark = &read.traces[0].meta.diagnostics[0];
-    assert!(
-        remark.starts_with("4 GPUs known, kernels on 1: if the job uses more"),
-        "{remark}"
-    );
-    assert_eq!(
-        read.issues.find("gpus_without_kernels").unwrap().severity,
-        Severity::Info
-    );
-    // The titles of processes show that there were more ranks.
-    let titles: String = (0..4)
-        .map(|rank| {
-            let pid = 40 + rank;
-            format!(
-                "INSERT INTO PROCESSES VALUES ({}, {pid}, 'VllmWorker TP{rank}');",
-                global(pid)
-            )
-        })
-        .collect();
-    let read = Export::new(&(sql + &titles)).read();
-    let remark = &read.traces[0].meta.diagnostics[0];
-    assert!(
-        remark.starts_with("4 GPUs known, kernels on 1: the workers were not traced (4 ranks"),
-        "{remark}"
-    );
-    assert_eq!(
-        read.issues.find("gpus_without_kernels").unwrap().severity,
-        Severity::Warning
-    );
-    assert_eq!(read.traces[0].rank(), Some(0));
-}
-
-#[test]
-fn ranks_by_thread_by_range_and_by_environment() {
-    let base = tables().to_owned() + &kernel([1, 2], 0, 1, 40) + &launch([0, 1], 1, 40);
-    let tid = global(40) + 40;
-    let rank = |more: &str| {
-        let trace = Export::new(&(base.clone() + more)).trace();
-        trace.meta.rank.map(|rank| (rank.number, rank.source))
-    };
-    assert_eq!(rank(""), None);
-    let thread = format!(
-        "INSERT INTO StringIds VALUES (8, 'VllmWorker TP3');
-         INSERT INTO ThreadNames VALUES (8, 0, {tid});"
-    );
-    assert_eq!(rank(&thread), Some((3, RankSource::ThreadName)));
-    let range = format!(
-        "INSERT INTO NVTX_EVENTS(start, eventType, text, globalTid) VALUES (1, 34, 'rank 6', {tid}),
-            (2, 34, 'send to rank 1', {tid});"
-    );
-    assert_eq!(rank(&range), Some((6, RankSource::RangeName)));
-    let environment = "CREATE TABLE META_DATA_CAPTURE(name TEXT, value TEXT);
-        INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', 'RANK=\"5\"'),
-            ('PROCESS_0:ENVIRONMENT_VARIABLE', 'LOCAL_RANK=\"1\"');";
-    assert_eq!(rank(environment), Some((5, RankSource::Environment)));
 }
 
 #[test]
@@ -621,11 +366,7 @@ fn waits_are_paired_with_the_records_of_their_events() {
         .syncs
         .rows()
         .map(|row| {
-            (
-                trace.text(row.name),
-                row.wait_on_stream.value(),
-                row.wait_on_correlation.value(),
-            )
+            (trace.text(row.name), row.wait_on_stream.value(), row.wait_on_correlation.value())
         })
         .collect();
     assert_eq!(
@@ -653,36 +394,13 @@ fn a_shifted_or_normalised_clock() {
     let clock = |more: &str| {
         let meta = Export::new(&(base.clone() + more)).trace().meta;
         let window = meta.window.unwrap();
-        (
-            meta.base_time_ns,
-            window.start.as_ns(),
-            window.end.unwrap().as_ns(),
-        )
+        (meta.base_time_ns, window.start.as_ns(), window.end.unwrap().as_ns())
     };
     assert_eq!(clock(""), (Some(1_000_000), 0, 500));
     let shift = "INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_PARAM_TIME_SHIFT', '-100');";
     assert_eq!(clock(shift), (Some(1_000_100), -100, 400));
     let normalise = "INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_PARAM_TIME_NORMALIZE', 'true');";
     assert_eq!(clock(normalise), (None, 1_000_000, 1_000_500));
-}
-
-#[test]
-fn rows_without_process_go_to_the_only_process() {
-    let orphan = "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, shortName)
-        VALUES (50, 55, 0, 2);";
-    let one = tables().to_owned() + &kernel([1, 2], 0, 1, 40) + orphan;
-    let read = Export::new(&one).read();
-    assert_eq!(read.traces.len(), 1);
-    assert_eq!(read.traces[0].kernels.len(), 2);
-    assert_eq!(read.issues.find("row_without_process").unwrap().count, 1);
-    let two = one + &kernel([3, 4], 1, 1, 41);
-    let read = Export::new(&two).read();
-    let kernels: Vec<_> = read
-        .traces
-        .iter()
-        .map(|trace| trace.kernels.len())
-        .collect();
-    assert_eq!(kernels, [1, 1, 1]);
 }
 
 #[test]
@@ -693,14 +411,8 @@ fn texts_that_are_not_utf8() {
         kernel([1, 2], 0, 1, 40),
     ));
     let read = export.read();
-    assert_eq!(
-        read.traces[0].text(read.traces[0].kernels.name[0]),
-        "k\u{fffd}"
-    );
-    assert_eq!(
-        read.issues.find("not_utf8").unwrap().first.text,
-        "k\u{fffd}"
-    );
+    assert_eq!(read.traces[0].text(read.traces[0].kernels.name[0]), "k\u{fffd}");
+    assert_eq!(read.issues.find("not_utf8").unwrap().first.text, "k\u{fffd}");
 }
 
 #[test]
@@ -720,37 +432,9 @@ fn os_calls_stay_apart_from_api_calls_and_backtraces_are_not_calls() {
     ));
     let read = export.read();
     let trace = &read.traces[0];
-    assert_eq!(
-        (
-            trace.api_calls.len(),
-            trace.os_calls.len(),
-            trace.overheads.len()
-        ),
-        (1, 1, 1)
-    );
+    assert_eq!((trace.api_calls.len(), trace.os_calls.len(), trace.overheads.len()), (1, 1, 1));
     assert_eq!(trace.os_calls.duration[0].as_ns(), 8);
     assert_eq!(read.issues.find("backtrace_row").unwrap().count, 1);
-}
-
-#[test]
-fn diagnostics_of_the_recorder() {
-    let sql = format!(
-        "{} {} CREATE TABLE DIAGNOSTIC_EVENT(severity INTEGER, text TEXT, globalPid INTEGER);
-         INSERT INTO DIAGNOSTIC_EVENT VALUES (1, 'Profiling has started.', 0),
-            (2, 'Not all NVTX events might have been collected.', {}), (3, 'other', {}),
-            (1, 'Number of CUPTI events produced: \t0, CUPTI buffers: 1.', -144115188075855872);",
-        tables(),
-        kernel([1, 2], 0, 1, 40),
-        global(40),
-        global(41),
-    );
-    assert_eq!(
-        Export::new(&sql).trace().meta.diagnostics,
-        [
-            "Not all NVTX events might have been collected.",
-            "Number of CUPTI events produced: 0, CUPTI buffers: 1.",
-        ]
-    );
 }
 
 #[test]
@@ -761,31 +445,18 @@ fn other_databases_are_named() {
     );
     let error = nvprof.error();
     assert!(matches!(error, NsysError::Nvprof { .. }));
-    assert!(
-        error
-            .to_string()
-            .ends_with("is an nvprof database, not an nsys export"),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with("is an nvprof database, not an nsys export"), "{error}");
     assert!(error.hint().unwrap().contains("nsys profile"));
     let other = Export::new("CREATE TABLE moz_places(id INTEGER); CREATE TABLE urls(id INTEGER);");
     let error = other.error();
     assert!(matches!(error, NsysError::Unrelated { .. }));
-    assert!(
-        error
-            .to_string()
-            .ends_with("(its tables: moz_places, urls)"),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with("(its tables: moz_places, urls)"), "{error}");
     let error = Export::new("CREATE TABLE t(a); DROP TABLE t;").error();
     assert!(error.to_string().ends_with("(its tables: none)"), "{error}");
     let empty = Export::new(tables());
     let error = empty.error();
     assert!(matches!(error, NsysError::NoEvents { .. }), "{error}");
-    assert_eq!(
-        error.hint().unwrap(),
-        "record with -t cuda,nvtx, and while the server works"
-    );
+    assert_eq!(error.hint().unwrap(), "record with -t cuda,nvtx, and while the server works");
 }
 
 #[test]

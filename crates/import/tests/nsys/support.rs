@@ -21,13 +21,7 @@ pub(crate) fn shared() -> Option<PathBuf> {
 
 /// Reads an export with two threads, whatever the machine has.
 pub(crate) fn read(path: &Path) -> Result<NsysRead, NsysError> {
-    read_nsys(
-        path,
-        &ImportOptions {
-            threads: Some(2),
-            ..ImportOptions::default()
-        },
-    )
+    read_nsys(path, &ImportOptions { threads: Some(2), ..ImportOptions::default() })
 }
 
 /// A real capture that belongs to this project.
@@ -44,13 +38,8 @@ pub(crate) struct Export {
 impl Export {
     /// Writes a database with these statements.
     pub(crate) fn new(sql: &str) -> Self {
-        let export = Self {
-            folder: TempDir::new().unwrap(),
-        };
-        Connection::open(export.path())
-            .unwrap()
-            .execute_batch(sql)
-            .unwrap();
+        let export = Self { folder: TempDir::new().unwrap() };
+        Connection::open(export.path()).unwrap().execute_batch(sql).unwrap();
         export
     }
 
@@ -84,19 +73,12 @@ pub(crate) fn spelled(trace: &Trace) -> Vec<String> {
     let text = |id| trace.text(id).to_owned();
     let thread = |id| {
         let thread = trace.threads[id];
-        format!(
-            "{}/{}",
-            text(trace.processes[thread.process].pid),
-            text(thread.tid)
-        )
+        format!("{}/{}", text(trace.processes[thread.process].pid), text(thread.tid))
     };
     let stream = |id| {
         let stream = trace.streams[id];
         let pid = text(trace.processes[stream.process].pid);
-        format!(
-            "{pid} {:?} {:?} {:?}",
-            stream.device, stream.context, stream.stream
-        )
+        format!("{pid} {:?} {:?} {:?}", stream.device, stream.context, stream.stream)
     };
     let mut lines = Vec::new();
     for row in trace.kernels.rows() {
@@ -138,16 +120,10 @@ pub(crate) fn spelled(trace: &Trace) -> Vec<String> {
     for arg in &trace.extra_args {
         lines.push(format!("{arg:?} {} {}", text(arg.key), text(arg.value)));
     }
-    let mut names: Vec<String> = trace
-        .process_names
-        .iter()
-        .map(|(id, name)| format!("{id:?} {}", text(*name)))
-        .collect();
+    let mut names: Vec<String> =
+        trace.process_names.iter().map(|(id, name)| format!("{id:?} {}", text(*name))).collect();
     names.extend(
-        trace
-            .thread_names
-            .iter()
-            .map(|(id, name)| format!("{} is {}", thread(*id), text(*name))),
+        trace.thread_names.iter().map(|(id, name)| format!("{} is {}", thread(*id), text(*name))),
     );
     names.sort();
     lines.extend(names);
