@@ -6,7 +6,7 @@ use super::block::{BlockEnd, Cut, Place, read_events};
 use super::issue::excerpt;
 use super::pairs::{self, Mark, Pairs};
 use super::source::{Block, SourceEnd};
-use super::store::Store;
+use super::store::{MAX_LANES, Store};
 use super::top::{Fed, TopLevel};
 use super::window::WindowMarks;
 use super::{Lane, TorchError, TorchRead};
@@ -213,13 +213,22 @@ impl<'o> Assembly<'o> {
     fn append_lanes(&mut self, lanes: Vec<(Vec<u8>, TraceBuilder, WindowMarks)>) {
         for (prefix, builder, window) in lanes {
             let known = self.lanes.iter().position(|lane| lane.prefix == prefix);
-            let index = known.unwrap_or_else(|| {
-                self.lanes.push(WholeLane {
-                    prefix,
-                    ..WholeLane::default()
-                });
-                self.lanes.len() - 1
-            });
+            let index = match known {
+                Some(index) => index,
+                None if self.lanes.len() < MAX_LANES => {
+                    self.lanes.push(WholeLane {
+                        prefix,
+                        ..WholeLane::default()
+                    });
+                    self.lanes.len() - 1
+                }
+                None => {
+                    let text = || excerpt(&prefix);
+                    self.issues
+                        .note("too_many_lanes", Severity::Error, None, text);
+                    continue;
+                }
+            };
             if let Some(lane) = self.lanes.get_mut(index) {
                 lane.builder.append(builder);
                 lane.window.add(window);

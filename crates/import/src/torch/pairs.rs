@@ -36,6 +36,9 @@ impl Mark {
     }
 }
 
+/// How many open begins of a thread are searched for the one that an end names.
+const SEARCHED: usize = 64;
+
 /// Begins that wait for their ends.
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
@@ -61,7 +64,9 @@ impl Pairs {
             // The innermost range of that name; without a name, the innermost.
             let begin = self.open.get_mut(&track[..]).and_then(|open| {
                 let named = |begin: &Mark| name.is_empty() || begin.event().name.bytes == name;
-                open.iter().rposition(named).map(|index| open.remove(index))
+                let outermost = open.len().saturating_sub(SEARCHED);
+                let found = open.get(outermost..)?.iter().rposition(named);
+                found.map(|index| open.remove(outermost + index))
             });
             match begin {
                 Some(begin) => closed.push((begin, mark.at)),

@@ -34,6 +34,12 @@ pub(super) struct LanePart<'t> {
     next_recent: usize,
 }
 
+/// The longest prefix of a process id that names a lane.
+const MAX_PREFIX: usize = 128;
+
+/// The most lanes of one file: no more ranks are merged into one.
+pub(super) const MAX_LANES: usize = 1024;
+
 /// A thread by the text of its process and its own.
 type RecentThread<'t> = (&'t [u8], &'t [u8], ThreadId);
 
@@ -92,20 +98,25 @@ impl<'t> Store<'t> {
     fn find_lane(&mut self, event: &mut Event<'t>) -> usize {
         let mut prefix: &[u8] = b"";
         if let Some(inner) = event.pid.bytes.strip_prefix(b"[")
-            && let Some(end) = memchr::memchr(b']', inner)
+            && let Some(end) = memchr::memchr(b']', &inner[..inner.len().min(MAX_PREFIX)])
         {
             prefix = &inner[..end];
             event.pid.bytes = inner[end + 1..].trim_ascii_start();
         }
         let has_prefix = |lane: &LanePart<'_>| lane.prefix == prefix;
-        if !self.lanes.get(self.current).is_some_and(has_prefix) {
-            self.current = self.lanes.iter().position(has_prefix).unwrap_or_else(|| {
-                self.lanes.push(LanePart {
-                    prefix: prefix.to_vec(),
-                    ..LanePart::default()
-                });
-                self.lanes.len() - 1
+        if self.lanes.get(self.current).is_some_and(has_prefix) {
+            return self.current;
+        }
+        if let Some(known) = self.lanes.iter().position(has_prefix) {
+            self.current = known;
+        } else if self.lanes.len() < MAX_LANES {
+            self.current = self.lanes.len();
+            self.lanes.push(LanePart {
+                prefix: prefix.to_vec(),
+                ..LanePart::default()
             });
+        } else {
+            self.note("too_many_lanes", Severity::Error, event, || excerpt(prefix));
         }
         self.current
     }

@@ -76,6 +76,19 @@ fn a_merged_file_has_a_lane_per_prefix() {
 }
 
 #[test]
+fn no_file_has_thousands_of_ranks() {
+    let event = |lane: usize| {
+        format!(r#"{{"ph":"X","cat":"kernel","name":"k","pid":"[{lane}] 0","ts":1,"dur":2}}"#)
+    };
+    let events: Vec<String> = (0..2000).map(event).collect();
+    let read = read(format!("[{}]", events.join(",")));
+    assert_eq!(read.lanes.len(), 1024);
+    assert_eq!(read.issues.find("too_many_lanes").unwrap().count, 976);
+    let kernels: usize = read.lanes.iter().map(|lane| lane.trace.kernels.len()).sum();
+    assert_eq!(kernels, 2000);
+}
+
+#[test]
 fn the_header_says_who_recorded_what() {
     let read = read(
         r#"{"schemaVersion": 1, "deviceProperties": [{"id": 1, "name": "NVIDIA H200",
