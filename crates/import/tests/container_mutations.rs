@@ -15,15 +15,9 @@ use steptally_import::{ImportOptions, import_path};
 fn containers() -> Vec<Vec<u8>> {
     let plain = trace(100, 30).into_bytes();
     let (front, back) = plain.split_at(700);
-    let ranks = [
-        ranked(0, 2, 100).into_bytes(),
-        ranked(1, 2, 105).into_bytes(),
-    ];
-    let members: [(&str, &[u8]); 3] = [
-        ("a.json", &ranks[0]),
-        ("b.json.gz", &gzip(&ranks[1])),
-        ("c.txt", b"text"),
-    ];
+    let ranks = [ranked(0, 2, 100).into_bytes(), ranked(1, 2, 105).into_bytes()];
+    let members: [(&str, &[u8]); 3] =
+        [("a.json", &ranks[0]), ("b.json.gz", &gzip(&ranks[1])), ("c.txt", b"text")];
     vec![
         [gzip(front), gzip(back)].concat(),
         [zstd(front), zstd(back)].concat(),
@@ -63,7 +57,7 @@ fn apply(data: &mut Vec<u8>, &(what, at, length, byte): &Change) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_damaged_container_is_a_trace_or_an_error(

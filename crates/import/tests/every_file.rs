@@ -30,17 +30,11 @@ fn devices(traces: &[Trace]) -> Vec<Device> {
     for trace in traces {
         let mut of: HashMap<Option<u32>, [Vec<(i64, i64)>; 2]> = HashMap::new();
         for (index, stream) in trace.kernels.stream.iter().enumerate() {
-            let interval = (
-                trace.kernels.start[index].as_ns(),
-                trace.kernels.end(index).as_ns(),
-            );
+            let interval = (trace.kernels.start[index].as_ns(), trace.kernels.end(index).as_ns());
             of.entry(trace.device_of(*stream)).or_default()[0].push(interval);
         }
         for (index, stream) in trace.copies.stream.iter().enumerate() {
-            let interval = (
-                trace.copies.start[index].as_ns(),
-                trace.copies.end(index).as_ns(),
-            );
+            let interval = (trace.copies.start[index].as_ns(), trace.copies.end(index).as_ns());
             of.entry(trace.device_of(*stream)).or_default()[1].push(interval);
         }
         devices.extend(of.into_values().map(|[kernels, copies]| {
@@ -70,12 +64,8 @@ fn truth(folder: &Path) -> HashMap<PathBuf, Vec<Device>> {
     let file = |line: &str| {
         let line: Value = serde_json::from_str(line).unwrap();
         let of_device = |device: &Value| keys.map(|key| device[key].as_i64().unwrap());
-        let mut devices: Vec<_> = line["devices"]
-            .as_object()
-            .unwrap()
-            .values()
-            .map(of_device)
-            .collect();
+        let mut devices: Vec<_> =
+            line["devices"].as_object().unwrap().values().map(of_device).collect();
         devices.sort_unstable();
         (folder.join(line["file"].as_str().unwrap()), devices)
     };
@@ -85,11 +75,7 @@ fn truth(folder: &Path) -> HashMap<PathBuf, Vec<Device>> {
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() {
-            walk(&path, files)
-        } else {
-            files.push(path)
-        }
+        if path.is_dir() { walk(&path, files) } else { files.push(path) }
     }
 }
 
@@ -121,32 +107,27 @@ fn each_file_gives_its_reference_values_or_one_error() {
                     let text = error.to_string();
                     assert!(text.lines().count() == 1 && text.len() < 400, "{text}");
                     eprintln!("{error}\n  hint: {}", error.hint().unwrap_or_default());
-                    let name = path
-                        .strip_prefix(&folder)
-                        .unwrap()
-                        .to_string_lossy()
-                        .into_owned();
+                    let name = path.strip_prefix(&folder).unwrap().to_string_lossy().into_owned();
                     errors.insert(name, text);
                 }
             }
         }
         if folder.ends_with("traces") {
             for (file, part) in [
-                (
-                    "NVIDIA__JAX-Toolbox/cuda-examples/pdl_2p2c.nsys-rep",
-                    "nsys 2025.5.1",
-                ),
-                (
-                    "jlfwong__speedscope/sample/profiles/perfetto/simple.perfetto-trace",
-                    "Perfetto",
-                ),
+                ("NVIDIA__JAX-Toolbox/cuda-examples/pdl_2p2c.nsys-rep", "nsys 2025.5.1"),
+                ("jlfwong__speedscope/sample/profiles/perfetto/simple.perfetto-trace", "Perfetto"),
                 (
                     "facebookresearch__param/et_replay/tests/inputs/linear_et.json.gz",
                     "execution trace",
                 ),
                 ("MANIFEST.tsv", "plain text"),
             ] {
-                assert!(errors[file].contains(part), "{}", errors[file]);
+                // With nsys on PATH the report is read.
+                if let Some(error) = errors.get(file) {
+                    assert!(error.contains(part), "{error}");
+                } else {
+                    assert!(file.ends_with(".nsys-rep"), "{file}");
+                }
             }
         }
     }

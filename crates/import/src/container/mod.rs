@@ -80,13 +80,7 @@ pub(crate) fn each_payload(
     damage: &Damage,
     visit: &mut dyn FnMut(Entry<'_>),
 ) {
-    let mut walk = Walk {
-        disk_path: path,
-        progress,
-        damage,
-        visit,
-        visited: 0,
-    };
+    let mut walk = Walk { disk_path: path, progress, damage, visit, visited: 0 };
     if let Err(error) = walk.start() {
         walk.fail(path.to_owned(), Vec::new(), FileError::Unreadable(error));
     }
@@ -131,20 +125,12 @@ impl Walk<'_> {
 
     fn found(&mut self, path: PathBuf, layers: Vec<&'static str>, content: Content<'_>) {
         self.visited += 1;
-        (self.visit)(Entry {
-            path,
-            layers,
-            content: Ok(content),
-        });
+        (self.visit)(Entry { path, layers, content: Ok(content) });
     }
 
     fn fail(&mut self, path: PathBuf, layers: Vec<&'static str>, error: FileError) {
         self.visited += 1;
-        (self.visit)(Entry {
-            path,
-            layers,
-            content: Err(error),
-        });
+        (self.visit)(Entry { path, layers, content: Err(error) });
     }
 
     /// Finds out what `source` is, and goes on within it.
@@ -163,11 +149,7 @@ impl Walk<'_> {
         match kind {
             Kind::Empty => {
                 let packed = matches!(layers.last(), Some(&("gzip" | "zstd")));
-                let error = if packed {
-                    FileError::EmptyStream
-                } else {
-                    FileError::EmptyFile
-                };
+                let error = if packed { FileError::EmptyStream } else { FileError::EmptyFile };
                 self.fail(path, layers, error);
             }
             Kind::Gzip => {
@@ -183,11 +165,7 @@ impl Walk<'_> {
             Kind::Tar => self.tar(Box::new(source), path, layers),
             Kind::Json => self.found(path, layers, Content::Json(Box::new(source))),
             Kind::Zip | Kind::Sqlite | Kind::NsysReport => {
-                let suffix = if kind == Kind::Sqlite {
-                    ".sqlite"
-                } else {
-                    ".nsys-rep"
-                };
+                let suffix = if kind == Kind::Sqlite { ".sqlite" } else { ".nsys-rep" };
                 match archive::spool(Box::new(source), suffix).map(OnDisk::Temporary) {
                     Ok(file) if kind == Kind::Zip => self.zip(&file, path, layers),
                     Ok(file) if kind == Kind::Sqlite => {
@@ -209,10 +187,9 @@ impl Walk<'_> {
             self.descend(Box::new(member), member_path(&path, name), layers.clone());
         });
         if let Err(error) = result {
-            self.damage
-                .note("truncated_stream", Severity::Error, None, || {
-                    format!("the tar archive ends in the middle or is damaged: {error}")
-                });
+            self.damage.note("truncated_stream", Severity::Error, None, || {
+                format!("the tar archive ends in the middle or is damaged: {error}")
+            });
         }
         if self.visited == before {
             self.fail(path, layers, FileError::EmptyArchive { container: "tar" });
@@ -239,19 +216,15 @@ impl Walk<'_> {
                     self.descend(Box::new(member), path, layers.clone());
                 }
                 Err(reason) => {
-                    let error = FileError::UnreadableMember {
-                        container: "zip",
-                        reason,
-                    };
+                    let error = FileError::UnreadableMember { container: "zip", reason };
                     self.fail(path, layers.clone(), error);
                 }
             }
         });
         if let Err(reason) = result {
-            self.damage
-                .note("truncated_stream", Severity::Error, None, || {
-                    format!("the directory at the end of the zip archive cannot be read: {reason}")
-                });
+            self.damage.note("truncated_stream", Severity::Error, None, || {
+                format!("the directory at the end of the zip archive cannot be read: {reason}")
+            });
             let stream = BufReader::with_capacity(BUFFER, stream);
             archive::each_zip_member_of_stream(stream, |name, member| {
                 let member = Salvage::new(member, "zip", self.damage.clone());
@@ -264,10 +237,11 @@ impl Walk<'_> {
     }
 }
 
-/// `archive!member`.
+/// `archive!member`. Control characters, which a damaged or hostile archive may name a member by,
+/// are replaced: the path is printed.
 fn member_path(archive: &Path, member: &str) -> PathBuf {
     let mut path = archive.as_os_str().to_owned();
     path.push("!");
-    path.push(member.trim_start_matches("./"));
+    path.push(member.trim_start_matches("./").replace(char::is_control, "\u{fffd}"));
     PathBuf::from(path)
 }
