@@ -1,5 +1,7 @@
 //! The program from outside: exit codes, what goes where, and every error once.
 
+#![allow(clippy::unwrap_used)] // in the tests' own functions
+
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,5 +1,7 @@
 //! Reports of a hand-made analysis: what a reader must find in them, and in which order.
 
+#![allow(clippy::unwrap_used)] // in the tests' own functions
+
 use steptally_analyze::results::{
     Account, AccountGroup, Analysis, Check, CheckStatus, Confidence, DeviceUse, Distribution,
     Grade, HostActivity, KernelSummary, Ledger, LedgerScope, LeftOut, OpSummary, Quality,
@@ -154,8 +156,9 @@ fn report(analysis: Analysis) -> Report {
 fn in_order(text: &str, parts: &[&str]) {
     let mut rest = text;
     for part in parts {
-        let Some(at) = rest.find(part) else { panic!("{part:?} not found in order in:\n{text}") };
-        rest = &rest[at + part.len()..];
+        let found = rest.find(part);
+        assert!(found.is_some(), "{part:?} not found in order in:\n{text}");
+        rest = &rest[found.unwrap() + part.len()..];
     }
 }
 
