@@ -54,27 +54,15 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     }
 
     println!("building steptally (release)");
-    output(&mut cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        "steptally",
-    ]))?;
+    output(&mut cargo(&["build", "--release", "--locked", "--package", "steptally"]))?;
     let steptally = target.join("release/steptally").display().to_string();
     let (json, gz) = (json.display().to_string(), gz.display().to_string());
 
     let pin = pin_to_two_cores();
     let commands = [
         ("gzip -dc big.json.gz", vec!["gzip", "-dc", &gz]),
-        (
-            "steptally analyze big.json",
-            vec![&steptally, "analyze", &json],
-        ),
-        (
-            "steptally analyze big.json.gz",
-            vec![&steptally, "analyze", &gz],
-        ),
+        ("steptally analyze big.json", vec![&steptally, "analyze", &json]),
+        ("steptally analyze big.json.gz", vec![&steptally, "analyze", &gz]),
     ];
     let mut costs: [Vec<Cost>; 3] = Default::default();
     // Taking turns spreads a noisy moment over all; the first round only fills the page cache.
@@ -93,44 +81,21 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     println!("{:<32}{:>10}{:>10}{:>12}", "", "CPU s", "wall s", "peak MB");
     for ((name, _), cost) in commands.iter().zip(&medians) {
         let peak_mb = cost.peak_bytes / 1e6;
-        println!(
-            "{name:<32}{:>10.2}{:>10.2}{peak_mb:>12.0}",
-            cost.cpu_s, cost.wall_s
-        );
+        println!("{name:<32}{:>10.2}{:>10.2}{peak_mb:>12.0}", cost.cpu_s, cost.wall_s);
     }
     let [gzip, plain, packed] = medians;
     let two_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
     let limits = [
-        Some((
-            "big.json: CPU / CPU of gzip -dc",
-            plain.cpu_s / gzip.cpu_s,
-            1.0,
-        )),
-        Some((
-            "big.json.gz: CPU / CPU of gzip -dc",
-            packed.cpu_s / gzip.cpu_s,
-            1.6,
-        )),
-        two_cores.then_some((
-            "big.json: wall / CPU, 2 cores",
-            plain.wall_s / plain.cpu_s,
-            0.7,
-        )),
+        Some(("big.json: CPU / CPU of gzip -dc", plain.cpu_s / gzip.cpu_s, 1.0)),
+        Some(("big.json.gz: CPU / CPU of gzip -dc", packed.cpu_s / gzip.cpu_s, 1.6)),
+        two_cores.then_some(("big.json: wall / CPU, 2 cores", plain.wall_s / plain.cpu_s, 0.7)),
         two_cores.then_some((
             "big.json.gz: wall / CPU, 2 cores",
             packed.wall_s / packed.cpu_s,
             0.7,
         )),
-        Some((
-            "big.json: peak memory / 300 MB",
-            plain.peak_bytes / MOST_MEMORY_BYTES,
-            1.0,
-        )),
-        Some((
-            "big.json.gz: peak memory / 300 MB",
-            packed.peak_bytes / MOST_MEMORY_BYTES,
-            1.0,
-        )),
+        Some(("big.json: peak memory / 300 MB", plain.peak_bytes / MOST_MEMORY_BYTES, 1.0)),
+        Some(("big.json.gz: peak memory / 300 MB", packed.peak_bytes / MOST_MEMORY_BYTES, 1.0)),
     ];
     println!();
     let mut passed = true;
@@ -149,32 +114,19 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
 }
 
 fn target_directory() -> Result<PathBuf> {
-    let metadata = output(&mut cargo(&[
-        "metadata",
-        "--no-deps",
-        "--format-version",
-        "1",
-    ]))?;
+    let metadata = output(&mut cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata).context("cargo metadata")?;
-    let target = metadata["target_directory"]
-        .as_str()
-        .context("no target directory")?;
+    let target = metadata["target_directory"].as_str().context("no target directory")?;
     Ok(PathBuf::from(target))
 }
 
 fn make_trace(fixture: &Path, events: usize, path: &Path) -> Result<()> {
     let name = || fixture.display().to_string();
     let mut text = String::new();
-    if fixture
-        .extension()
-        .is_some_and(|extension| extension == "gz")
-    {
+    if fixture.extension().is_some_and(|extension| extension == "gz") {
         text = output(Command::new("gzip").arg("-dc").arg(fixture))?;
     } else {
-        File::open(fixture)
-            .with_context(name)?
-            .read_to_string(&mut text)
-            .with_context(name)?;
+        File::open(fixture).with_context(name)?.read_to_string(&mut text).with_context(name)?;
     }
     let template = Template::new(&text).with_context(name)?;
     let copies = template.copies_for(events);
@@ -196,19 +148,12 @@ fn make_trace(fixture: &Path, events: usize, path: &Path) -> Result<()> {
 fn compress(json: &Path, gz: &Path) -> Result<()> {
     let out = File::create(gz).with_context(|| gz.display().to_string())?;
     let mut command = Command::new("gzip");
-    command
-        .args(["-6", "-c"])
-        .arg(json)
-        .stdout(Stdio::from(out));
+    command.args(["-6", "-c"]).arg(json).stdout(Stdio::from(out));
     let status = command.status().context("cannot start gzip")?;
     if !status.success() {
         bail!("gzip: {status}");
     }
-    println!(
-        "{}: {:.1} MB",
-        gz.display(),
-        std::fs::metadata(gz)?.len() as f64 / 1e6
-    );
+    println!("{}: {:.1} MB", gz.display(), std::fs::metadata(gz)?.len() as f64 / 1e6);
     Ok(())
 }
 
@@ -250,16 +195,8 @@ mod tests {
 
     #[test]
     fn medians_are_taken_column_by_column() {
-        let cost = |cpu_s, wall_s, peak_bytes| Cost {
-            cpu_s,
-            wall_s,
-            peak_bytes,
-        };
-        let costs = [
-            cost(3.0, 1.0, 10.0),
-            cost(1.0, 2.0, 30.0),
-            cost(2.0, 9.0, 20.0),
-        ];
+        let cost = |cpu_s, wall_s, peak_bytes| Cost { cpu_s, wall_s, peak_bytes };
+        let costs = [cost(3.0, 1.0, 10.0), cost(1.0, 2.0, 30.0), cost(2.0, 9.0, 20.0)];
         assert_eq!(median_cost(&costs), cost(2.0, 2.0, 20.0));
         assert_eq!(median_cost(&costs[..2]), cost(2.0, 1.5, 20.0));
     }

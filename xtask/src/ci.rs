@@ -16,35 +16,21 @@ pub(crate) fn run() -> Result<bool> {
         let start = Instant::now();
         let passed = run().with_context(|| name.to_owned())?;
         let verdict = if passed { "ok" } else { "FAILED" };
-        println!(
-            "== {name}: {verdict}, {:.0} s\n",
-            start.elapsed().as_secs_f64()
-        );
+        println!("== {name}: {verdict}, {:.0} s\n", start.elapsed().as_secs_f64());
         if !passed {
             failed.push(name.to_owned());
         }
         Ok(())
     };
 
-    check("format", &mut || {
-        succeeds(&mut cargo(&["fmt", "--all", "--check"]))
-    })?;
+    check("format", &mut || succeeds(&mut cargo(&["fmt", "--all", "--check"])))?;
     check("tidy", &mut tidy::run)?;
     check("lints", &mut || {
-        let args = [
-            "clippy",
-            "--locked",
-            "--workspace",
-            "--all-targets",
-            "--quiet",
-            "--",
-            "-Dwarnings",
-        ];
+        let args =
+            ["clippy", "--locked", "--workspace", "--all-targets", "--quiet", "--", "-Dwarnings"];
         succeeds(&mut cargo(&args))
     })?;
-    check("tests", &mut || {
-        succeeds(&mut cargo(&["test", "--locked", "--workspace", "--quiet"]))
-    })?;
+    check("tests", &mut || succeeds(&mut cargo(&["test", "--locked", "--workspace", "--quiet"])))?;
     check("generated docs", &mut || generate::run(true))?;
     check("API docs", &mut || {
         let args = ["doc", "--locked", "--workspace", "--no-deps", "--quiet"];
@@ -63,10 +49,7 @@ pub(crate) fn run() -> Result<bool> {
 
 fn succeeds(command: &mut Command) -> Result<bool> {
     let program = command.get_program().to_string_lossy().into_owned();
-    Ok(command
-        .status()
-        .with_context(|| format!("cannot start {program}"))?
-        .success())
+    Ok(command.status().with_context(|| format!("cannot start {program}"))?.success())
 }
 
 /// Whether a program runs at all, its output thrown away.
@@ -86,10 +69,7 @@ fn check_msrv() -> Result<bool> {
     let msrv_cargo = || {
         let mut command = Command::new("cargo");
         command.arg(&toolchain).current_dir(root());
-        command
-            .env_remove("RUSTUP_TOOLCHAIN")
-            .env_remove("CARGO")
-            .env_remove("RUSTC");
+        command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO").env_remove("RUSTC");
         // An absent toolchain is reported, never downloaded.
         command.env("RUSTUP_AUTO_INSTALL", "0");
         command
@@ -98,13 +78,7 @@ fn check_msrv() -> Result<bool> {
         println!("SKIPPED: no Rust {msrv} toolchain (rustup toolchain install {msrv})");
         return Ok(true);
     }
-    succeeds(msrv_cargo().args([
-        "check",
-        "--locked",
-        "--workspace",
-        "--all-targets",
-        "--quiet",
-    ]))
+    succeeds(msrv_cargo().args(["check", "--locked", "--workspace", "--all-targets", "--quiet"]))
 }
 
 /// Licences, sources and duplicates as `deny.toml` allows, where cargo-deny is installed.
@@ -113,7 +87,5 @@ fn check_dependencies() -> Result<bool> {
         println!("SKIPPED: no cargo-deny (cargo install --locked cargo-deny)");
         return Ok(true);
     }
-    succeeds(&mut cargo(&[
-        "deny", "check", "licenses", "bans", "sources",
-    ]))
+    succeeds(&mut cargo(&["deny", "check", "licenses", "bans", "sources"]))
 }

@@ -32,15 +32,7 @@ pub(crate) fn run(check: bool) -> Result<bool> {
 
 /// The JSON schema of the report, as the program itself prints it.
 fn report_schema() -> Result<String> {
-    let args = [
-        "run",
-        "--quiet",
-        "--package",
-        "steptally",
-        "--",
-        "analyze",
-        "--json-schema",
-    ];
+    let args = ["run", "--quiet", "--package", "steptally", "--", "analyze", "--json-schema"];
     let schema = output(&mut cargo(&args)).context("the report's JSON schema")?;
     Ok(format!("{}\n", schema.trim_end()))
 }
@@ -63,11 +55,7 @@ fn categories() -> Result<String> {
     let mut by_category: BTreeMap<&str, usize> = BTreeMap::new();
     let mut rows = String::new();
     for (index, rule) in rules.iter().enumerate() {
-        let field = |key: &str| {
-            rule.get(key)
-                .and_then(toml::Value::as_str)
-                .unwrap_or_default()
-        };
+        let field = |key: &str| rule.get(key).and_then(toml::Value::as_str).unwrap_or_default();
         let example = rule
             .get("examples")
             .and_then(toml::Value::as_array)
@@ -96,11 +84,7 @@ fn categories() -> Result<String> {
 
 /// A code span, whatever backticks the text holds.
 fn code(text: &str) -> String {
-    if text.contains('`') {
-        format!("`` {text} ``")
-    } else {
-        format!("`{text}`")
-    }
+    if text.contains('`') { format!("`` {text} ``") } else { format!("`{text}`") }
 }
 
 fn shorten(text: &str) -> String {

@@ -1,9 +1,5 @@
 //! `cargo xtask`: whole pipelines of this workspace, one file each.
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "its output is for people"
-)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is for people")]
 
 mod bench;
 mod ci;

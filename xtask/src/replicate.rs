@@ -26,13 +26,8 @@ const LEFT_OUT: &[&str] = &[
 ];
 
 /// Arguments that hold an id.
-const IDS: &[&str] = &[
-    "External id",
-    "correlation",
-    "Python id",
-    "Python parent id",
-    "Sequence number",
-];
+const IDS: &[&str] =
+    &["External id", "correlation", "Python id", "Python parent id", "Sequence number"];
 
 /// A trace, taken apart into what is repeated and what is not.
 pub(crate) struct Template {
@@ -99,11 +94,7 @@ impl Template {
                     template.id_period = template.id_period.max(id + 1);
                 }
             }
-            let events = if event.repeated {
-                &mut template.repeated
-            } else {
-                &mut template.once
-            };
+            let events = if event.repeated { &mut template.repeated } else { &mut template.once };
             events.push(event);
             at = end;
         }
@@ -117,10 +108,7 @@ impl Template {
 
     /// The least number of copies that has at least `events` events.
     pub(crate) fn copies_for(&self, events: usize) -> usize {
-        events
-            .saturating_sub(self.once.len())
-            .div_ceil(self.repeated.len())
-            .max(1)
+        events.saturating_sub(self.once.len()).div_ceil(self.repeated.len()).max(1)
     }
 
     /// Events of the trace with this many copies.
@@ -182,18 +170,14 @@ fn parse_micros(text: &str) -> Result<i64> {
     if decimals.len() > 3 {
         bail!("more than three decimals: {text}");
     }
-    format!("{whole}{decimals:0<3}")
-        .parse()
-        .with_context(|| format!("not a time: {text}"))
+    format!("{whole}{decimals:0<3}").parse().with_context(|| format!("not a time: {text}"))
 }
 
 /// Takes one event apart.
 fn read_event(text: &str) -> Result<Event> {
     let top = members(text, 0)?;
     let value = |key: &str| {
-        top.iter()
-            .find(|member| member.key == key)
-            .map_or("", |member| &text[member.value.clone()])
+        top.iter().find(|member| member.key == key).map_or("", |member| &text[member.value.clone()])
     };
     let phase = value("ph");
     let is_span = value("cat") == "\"Trace\"";
@@ -201,23 +185,14 @@ fn read_event(text: &str) -> Result<Event> {
     let is_flow = ["\"s\"", "\"t\"", "\"f\""].contains(&phase);
     let repeated = phase != "\"M\"" && phase != "\"i\"" && !is_span;
 
-    let mut event = Event {
-        pieces: Vec::new(),
-        repeated,
-        start_ns: 0,
-        duration_ns: 0,
-    };
+    let mut event = Event { pieces: Vec::new(), repeated, start_ns: 0, duration_ns: 0 };
     let mut at = 0;
     for member in &top {
         let value = &text[member.value.clone()];
         let replacement = match member.key {
             "ts" => {
                 event.start_ns = parse_micros(value)?;
-                let time = if is_window_end {
-                    Piece::LastTime
-                } else {
-                    Piece::Time
-                };
+                let time = if is_window_end { Piece::LastTime } else { Piece::Time };
                 vec![time(event.start_ns)]
             }
             "dur" => {
@@ -228,16 +203,12 @@ fn read_event(text: &str) -> Result<Event> {
                 vec![Piece::WholeDuration(event.duration_ns)]
             }
             "id" if is_flow => {
-                vec![Piece::Id(
-                    value.parse().with_context(|| format!("flow id {value}"))?,
-                )]
+                vec![Piece::Id(value.parse().with_context(|| format!("flow id {value}"))?)]
             }
             "args" if repeated => read_args(value)?,
             _ => continue,
         };
-        event
-            .pieces
-            .push(Piece::Text(text[at..member.value.start].into()));
+        event.pieces.push(Piece::Text(text[at..member.value.start].into()));
         event.pieces.extend(replacement);
         at = member.value.end;
     }
@@ -267,10 +238,7 @@ fn read_args(text: &str) -> Result<Vec<Piece>> {
 fn members(json: &str, open: usize) -> Result<Vec<Member<'_>>> {
     let bytes = json.as_bytes();
     let skip = |mut at: usize| {
-        while bytes
-            .get(at)
-            .is_some_and(|byte| byte.is_ascii_whitespace() || *byte == b',')
-        {
+        while bytes.get(at).is_some_and(|byte| byte.is_ascii_whitespace() || *byte == b',') {
             at += 1;
         }
         at
@@ -283,10 +251,7 @@ fn members(json: &str, open: usize) -> Result<Vec<Member<'_>>> {
         let colon = json[key_end..].find(':').context("a key without a value")? + key_end;
         let value_start = skip(colon + 1);
         at = value_end(json, value_start)?;
-        members.push(Member {
-            key: &json[start + 1..key_end - 1],
-            value: value_start..at,
-        });
+        members.push(Member { key: &json[start + 1..key_end - 1], value: value_start..at });
         at = skip(at);
     }
     Ok(members)
@@ -384,28 +349,13 @@ mod tests {
         let events = json["traceEvents"].as_array().unwrap();
         assert_eq!(events.len(), 9);
         assert_eq!(events[0]["name"], "a}\"]");
-        assert_eq!(
-            events[0]["args"],
-            json!({"External id": 4, "correlation": 9})
-        );
-        assert_eq!(
-            events[3]["args"],
-            json!({"External id": 14, "correlation": 19})
-        );
+        assert_eq!(events[0]["args"], json!({"External id": 4, "correlation": 9}));
+        assert_eq!(events[3]["args"], json!({"External id": 14, "correlation": 19}));
         assert_eq!(events[1]["args"], json!({}));
-        assert_eq!(
-            (&events[0]["ts"], &events[3]["ts"]),
-            (&json!(10.5), &json!(26.0))
-        );
-        assert_eq!(
-            (&events[1]["ts"], &events[4]["ts"]),
-            (&json!(20.0), &json!(35.5))
-        );
+        assert_eq!((&events[0]["ts"], &events[3]["ts"]), (&json!(10.5), &json!(26.0)));
+        assert_eq!((&events[1]["ts"], &events[4]["ts"]), (&json!(20.0), &json!(35.5)));
         assert_eq!(events[3]["dur"], 2.25);
-        assert_eq!(
-            (&events[2]["id"], &events[5]["id"]),
-            (&json!(9), &json!(19))
-        );
+        assert_eq!((&events[2]["id"], &events[5]["id"]), (&json!(9), &json!(19)));
         assert_eq!(events[6]["name"], "process_name");
         assert_eq!(events[7]["dur"], 45.5);
         assert_eq!(events[8]["ts"], 55.5);
@@ -416,13 +366,7 @@ mod tests {
         let error = |text: &str| Template::new(text).err().map(|error| error.to_string());
         assert_eq!(error("[]").as_deref(), Some("no object"));
         assert_eq!(error("{\"a\": 1}").as_deref(), Some("no traceEvents"));
-        assert_eq!(
-            error("{\"traceEvents\": []}").as_deref(),
-            Some("no event to repeat")
-        );
-        assert_eq!(
-            error("{\"traceEvents\": [{").as_deref(),
-            Some("the text ends within a value")
-        );
+        assert_eq!(error("{\"traceEvents\": []}").as_deref(), Some("no event to repeat"));
+        assert_eq!(error("{\"traceEvents\": [{").as_deref(), Some("the text ends within a value"));
     }
 }

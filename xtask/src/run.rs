@@ -22,15 +22,9 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 /// What a program wrote to stdout; an error when it failed.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .output()
-        .with_context(|| format!("cannot start {name}"))?;
+    let output = command.output().with_context(|| format!("cannot start {name}"))?;
     if !output.status.success() {
-        bail!(
-            "{name}: {}\n{}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
+        bail!("{name}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     String::from_utf8(output.stdout).with_context(|| format!("{name} wrote no UTF-8"))
 }

@@ -15,25 +15,13 @@ const LONGEST_FILE: usize = 600;
 ///
 /// `cli -> capture, import, analyze, report, microbench`; `report -> analyze -> trace-model <-
 /// import`; `capture -> trace-model`. The data model is open to all. Tests may build traces with
-/// the testkit and read fixtures through the importer.
+/// the testkit and read them, or fixtures, through the importer.
 const EDGES: &[(&str, &[&str], &[&str])] = &[
     ("steptally-trace-model", &[], &[]),
-    (
-        "steptally-import",
-        &["steptally-trace-model"],
-        &["steptally-testkit"],
-    ),
-    (
-        "steptally-capture",
-        &["steptally-trace-model"],
-        &["steptally-testkit"],
-    ),
+    ("steptally-import", &["steptally-trace-model"], &["steptally-testkit"]),
+    ("steptally-capture", &["steptally-trace-model"], &["steptally-testkit"]),
     ("steptally-microbench", &[], &[]),
-    (
-        "steptally-analyze",
-        &["steptally-trace-model"],
-        &["steptally-testkit", "steptally-import"],
-    ),
+    ("steptally-analyze", &["steptally-trace-model"], &["steptally-testkit", "steptally-import"]),
     (
         "steptally-report",
         &["steptally-trace-model", "steptally-analyze"],
@@ -51,7 +39,7 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
         ],
         &["steptally-testkit"],
     ),
-    ("steptally-testkit", &["steptally-trace-model"], &[]),
+    ("steptally-testkit", &["steptally-trace-model"], &["steptally-import"]),
     ("xtask", &[], &[]),
 ];
 
@@ -60,12 +48,7 @@ const INHERITED: &[&str] = &["version", "edition", "rust-version", "license", "a
 
 /// Prints what is out of shape. True when nothing is.
 pub(crate) fn run() -> Result<bool> {
-    let metadata = output(&mut cargo(&[
-        "metadata",
-        "--no-deps",
-        "--format-version",
-        "1",
-    ]))?;
+    let metadata = output(&mut cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
     let metadata: Value = serde_json::from_str(&metadata).context("cargo metadata is not JSON")?;
     let mut problems = Vec::new();
     for package in list(&metadata["packages"]) {
@@ -85,9 +68,7 @@ pub(crate) fn run() -> Result<bool> {
 pub(crate) fn rust_version() -> Result<String> {
     let manifest = read_toml(&root().join("Cargo.toml"))?;
     let version = manifest["workspace"]["package"]["rust-version"].as_str();
-    version
-        .map(str::to_owned)
-        .ok_or_else(|| anyhow!("no workspace.package.rust-version"))
+    version.map(str::to_owned).ok_or_else(|| anyhow!("no workspace.package.rust-version"))
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -106,9 +87,7 @@ fn read_toml(path: &Path) -> Result<toml::Table> {
 fn check_edges(package: &Value, problems: &mut Vec<String>) {
     let name = text(&package["name"]);
     let Some((_, allowed, for_tests)) = EDGES.iter().find(|(of, ..)| *of == name) else {
-        problems.push(format!(
-            "{name}: not in the list of crates of xtask/src/tidy.rs"
-        ));
+        problems.push(format!("{name}: not in the list of crates of xtask/src/tidy.rs"));
         return;
     };
     let inside = |dependency: &&Value| EDGES.iter().any(|(of, ..)| *of == dependency["name"]);
@@ -117,11 +96,7 @@ fn check_edges(package: &Value, problems: &mut Vec<String>) {
         let is_dev = dependency["kind"] == "dev";
         let may = allowed.contains(&on) || (is_dev && for_tests.contains(&on));
         if !may {
-            let kind = if is_dev {
-                "its tests must not depend"
-            } else {
-                "it must not depend"
-            };
+            let kind = if is_dev { "its tests must not depend" } else { "it must not depend" };
             problems.push(format!("{name}: {kind} on {on}"));
         }
     }
@@ -132,25 +107,16 @@ fn check_edges(package: &Value, problems: &mut Vec<String>) {
 fn check_manifest(path: &Path, problems: &mut Vec<String>) -> Result<()> {
     let manifest = read_toml(path)?;
     let inherits = |value: Option<&toml::Value>| {
-        value
-            .and_then(|value| value.get("workspace"))
-            .and_then(toml::Value::as_bool)
-            == Some(true)
+        value.and_then(|value| value.get("workspace")).and_then(toml::Value::as_bool) == Some(true)
     };
     let package = manifest.get("package");
     for key in INHERITED {
         if !inherits(package.and_then(|package| package.get(key))) {
-            problems.push(format!(
-                "{}: `{key}.workspace = true` is missing",
-                relative(path)
-            ));
+            problems.push(format!("{}: `{key}.workspace = true` is missing", relative(path)));
         }
     }
     if !inherits(manifest.get("lints")) {
-        problems.push(format!(
-            "{}: `[lints] workspace = true` is missing",
-            relative(path)
-        ));
+        problems.push(format!("{}: `[lints] workspace = true` is missing", relative(path)));
     }
     Ok(())
 }
@@ -165,10 +131,7 @@ fn check_sources(folder: &Path, problems: &mut Vec<String>) -> Result<()> {
         if lines > LONGEST_FILE {
             problems.push(format!("{path}: {lines} lines, more than {LONGEST_FILE}"));
         }
-        let first = source
-            .lines()
-            .find(|line| !line.trim().is_empty())
-            .unwrap_or_default();
+        let first = source.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
         if !first.starts_with("//!") {
             problems.push(format!("{path}: does not begin with a `//!` comment"));
         }
@@ -193,8 +156,5 @@ fn read_sources(folder: &Path, files: &mut BTreeMap<String, String>) -> Result<(
 }
 
 fn relative(path: &Path) -> String {
-    path.strip_prefix(root())
-        .unwrap_or(path)
-        .display()
-        .to_string()
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }

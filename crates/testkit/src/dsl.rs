@@ -99,14 +99,8 @@ impl Default for TraceDsl {
 
 /// Start and duration of a half-open range of nanoseconds.
 fn span(time: &Range<i64>) -> (Timestamp, Nanos) {
-    assert!(
-        time.start <= time.end,
-        "an event cannot end before it starts: {time:?}"
-    );
-    (
-        Timestamp::from_ns(time.start),
-        Nanos::from_ns(time.end - time.start),
-    )
+    assert!(time.start <= time.end, "an event cannot end before it starts: {time:?}");
+    (Timestamp::from_ns(time.start), Nanos::from_ns(time.end - time.start))
 }
 
 /// Where things go, and what the trace says about itself.
@@ -121,11 +115,7 @@ impl TraceDsl {
     #[must_use]
     pub fn rank(number: u32) -> Self {
         let mut dsl = Self::default();
-        let rank = Rank {
-            number,
-            source: RankSource::DistributedInfo,
-            label: String::new(),
-        };
+        let rank = Rank { number, source: RankSource::DistributedInfo, label: String::new() };
         dsl.builder.meta.rank = Some(rank);
         dsl
     }
@@ -166,10 +156,7 @@ impl TraceDsl {
     #[must_use]
     pub fn window(mut self, time: Range<i64>) -> Self {
         let (start, length) = span(&time);
-        self.builder.meta.window = Some(Window {
-            start,
-            end: Some(start + length),
-        });
+        self.builder.meta.window = Some(Window { start, end: Some(start + length) });
         self
     }
 
@@ -302,36 +289,21 @@ impl TraceDsl {
     /// [`pageable`](Self::pageable).
     #[must_use]
     pub fn memcpy_d2h(self, time: Range<i64>, bytes: u64) -> Self {
-        self.copy(
-            CopyKind::DeviceToHost,
-            "Memcpy DtoH (Device -> Pinned)",
-            time,
-            bytes,
-        )
-        .pageable(false)
+        self.copy(CopyKind::DeviceToHost, "Memcpy DtoH (Device -> Pinned)", time, bytes)
+            .pageable(false)
     }
 
     /// A copy of `bytes` from pinned host memory to the device; see [`pageable`](Self::pageable).
     #[must_use]
     pub fn memcpy_h2d(self, time: Range<i64>, bytes: u64) -> Self {
-        self.copy(
-            CopyKind::HostToDevice,
-            "Memcpy HtoD (Pinned -> Device)",
-            time,
-            bytes,
-        )
-        .pageable(false)
+        self.copy(CopyKind::HostToDevice, "Memcpy HtoD (Pinned -> Device)", time, bytes)
+            .pageable(false)
     }
 
     /// A copy of `bytes` within the device.
     #[must_use]
     pub fn memcpy_d2d(self, time: Range<i64>, bytes: u64) -> Self {
-        self.copy(
-            CopyKind::DeviceToDevice,
-            "Memcpy DtoD (Device -> Device)",
-            time,
-            bytes,
-        )
+        self.copy(CopyKind::DeviceToDevice, "Memcpy DtoD (Device -> Device)", time, bytes)
     }
 
     /// A fill of `bytes`.
@@ -415,13 +387,7 @@ impl TraceDsl {
         let (start, duration) = span(&(at..at));
         let name = self.text(name);
         let device = OptionalId::some(u64::from(self.device));
-        self.builder.counters.push(CounterRow {
-            start,
-            duration,
-            name,
-            value,
-            device,
-        });
+        self.builder.counters.push(CounterRow { start, duration, name, value, device });
         self.last = Last::Counter;
         self
     }
@@ -465,10 +431,7 @@ impl TraceDsl {
     pub fn op(mut self, name: &str, time: Range<i64>, dims: &str) -> Self {
         let (start, duration) = span(&time);
         let (name, thread, dims) = (self.text(name), self.thread_id(), self.text(dims));
-        let inputs = self.builder.inputs.intern(OpInputs {
-            dims,
-            ..OpInputs::default()
-        });
+        let inputs = self.builder.inputs.intern(OpInputs { dims, ..OpInputs::default() });
         self.builder.cpu_ops.push(CpuOpRow {
             start,
             duration,
@@ -536,12 +499,7 @@ impl TraceDsl {
     pub fn overhead(mut self, name: &str, time: Range<i64>) -> Self {
         let (start, duration) = span(&time);
         let (name, thread) = (self.text(name), self.thread_id());
-        self.builder.overheads.push(OverheadRow {
-            start,
-            duration,
-            name,
-            thread,
-        });
+        self.builder.overheads.push(OverheadRow { start, duration, name, thread });
         self.last = Last::Overhead;
         self
     }
@@ -571,14 +529,7 @@ impl TraceDsl {
         let (start, duration) = span(&(at..at));
         let (category, thread) = (self.text(category), self.thread_id());
         let id = OptionalId::some(id);
-        self.builder.flows.push(FlowRow {
-            start,
-            duration,
-            category,
-            thread,
-            id,
-            phase,
-        });
+        self.builder.flows.push(FlowRow { start, duration, category, thread, id, phase });
         self.last = Last::Flow;
         self
     }

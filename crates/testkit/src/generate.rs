@@ -65,13 +65,7 @@ struct Kernel {
 }
 
 const fn kernel(op: &'static str, dims: &'static str, name: &'static str, ns: i64) -> Kernel {
-    Kernel {
-        op,
-        dims,
-        name,
-        ns,
-        meets: false,
-    }
+    Kernel { op, dims, name, ns, meets: false }
 }
 
 const ALL_REDUCE: Kernel = Kernel {
@@ -101,12 +95,7 @@ const LAYER: [Kernel; 7] = [
         "void flashinfer::BatchQKApplyRotaryPosIdsCosSinCacheKernel<true, 128u>(__nv_bfloat16*)",
         2_100,
     ),
-    kernel(
-        "attention_decode",
-        "[[1, 16, 128]]",
-        "_fwd_grouped_kernel_stage1",
-        9_600,
-    ),
+    kernel("attention_decode", "[[1, 16, 128]]", "_fwd_grouped_kernel_stage1", 9_600),
     kernel(
         "aten::mm",
         "[[1, 2048], [2048, 2048]]",
@@ -114,12 +103,7 @@ const LAYER: [Kernel; 7] = [
         5_800,
     ),
     ALL_REDUCE,
-    kernel(
-        "moe_fused_experts",
-        "[[1, 2048], [32, 1536, 2048]]",
-        "fused_moe_kernel",
-        14_200,
-    ),
+    kernel("moe_fused_experts", "[[1, 2048], [32, 1536, 2048]]", "fused_moe_kernel", 14_200),
 ];
 
 const TAIL: [Kernel; 2] = [
@@ -192,10 +176,7 @@ pub fn decode_run(
     for _ in 0..steps {
         run_step(mode, &mut states, &kernels, &mut random);
     }
-    let mut run = SyntheticRun {
-        traces: Vec::new(),
-        steps: Vec::new(),
-    };
+    let mut run = SyntheticRun { traces: Vec::new(), steps: Vec::new() };
     for state in states {
         run.traces.extend(state.dsl.map(TraceDsl::build));
         run.steps.push(state.steps);
@@ -249,10 +230,7 @@ fn run_step(mode: DecodeMode, states: &mut [RankState], kernels: &[&Kernel], ran
     let step_starts: Vec<_> = states.iter().map(|state| state.host).collect();
     let replays: Vec<_> = match mode {
         DecodeMode::Eager => Vec::new(),
-        DecodeMode::Graph => states
-            .iter_mut()
-            .map(|state| replay(state, random))
-            .collect(),
+        DecodeMode::Graph => states.iter_mut().map(|state| replay(state, random)).collect(),
     };
     for &kernel in kernels {
         // When each rank could begin, and what to write it with.
@@ -260,29 +238,20 @@ fn run_step(mode: DecodeMode, states: &mut [RankState], kernels: &[&Kernel], ran
             .iter_mut()
             .enumerate()
             .map(|(rank, state)| match replays.get(rank) {
-                Some(&(correlation, launched)) => (
-                    correlation,
-                    None,
-                    launched.max(state.gpu) + random.about(600),
-                ),
+                Some(&(correlation, launched)) => {
+                    (correlation, None, launched.max(state.gpu) + random.about(600))
+                }
                 None => launch(state, kernel, random),
             })
             .collect();
         let meeting = ready.iter().map(|&(_, _, start)| start).max().unwrap_or(0);
         let length = random.about(kernel.ns);
         for (state, &(correlation, external, start)) in states.iter_mut().zip(&ready) {
-            let own = if kernel.meets {
-                meeting + length
-            } else {
-                start + random.about(kernel.ns)
-            };
+            let own = if kernel.meets { meeting + length } else { start + random.about(kernel.ns) };
             state.write(|dsl| {
                 let dsl = dsl.kernel(kernel.name, start..own).correlation(correlation);
-                let dsl = dsl
-                    .grid([132, 1, 1])
-                    .block([256, 1, 1])
-                    .registers(64)
-                    .shared_memory(4096);
+                let dsl =
+                    dsl.grid([132, 1, 1]).block([256, 1, 1]).registers(64).shared_memory(4096);
                 let dsl = match external {
                     Some(external) => dsl.external(external),
                     None => dsl,
@@ -322,11 +291,7 @@ fn launch(state: &mut RankState, kernel: &Kernel, random: &mut Random) -> (u64, 
             .external(external)
     });
     state.host = op_end + random.about(5_000);
-    (
-        correlation,
-        Some(external),
-        (call_end - 1_000).max(state.gpu) + random.about(1_500),
-    )
+    (correlation, Some(external), (call_end - 1_000).max(state.gpu) + random.about(1_500))
 }
 
 /// One graph launch; gives its correlation id and the earliest start.

@@ -102,12 +102,7 @@ impl TraceDsl {
     #[must_use]
     pub fn pageable(mut self, pageable: bool) -> Self {
         set!(self, "pageable", Some(pageable), Copy => copies.pageable);
-        let name = self
-            .builder
-            .copies
-            .name
-            .last()
-            .map(|&id| self.builder.text(id).to_owned());
+        let name = self.builder.copies.name.last().map(|&id| self.builder.text(id).to_owned());
         let name = name.unwrap_or_default();
         let name = match pageable {
             true => name.replace("Pinned", "Pageable"),
@@ -247,12 +242,7 @@ impl TraceDsl {
             last => panic!("{last:?} has no extra arguments"),
         };
         let (key, value) = (self.text(key), self.text(value));
-        self.builder.extra_args.push(ExtraArg {
-            table,
-            row: (rows - 1) as u32,
-            key,
-            value,
-        });
+        self.builder.extra_args.push(ExtraArg { table, row: (rows - 1) as u32, key, value });
         self
     }
 }

@@ -16,20 +16,14 @@ use steptally_trace_model::{
 /// source was.
 #[must_use]
 pub fn write_torch_json(trace: &Trace) -> String {
-    let mut writer = Writer {
-        trace,
-        out: String::from("{\n  \"schemaVersion\": 1"),
-        first: true,
-    };
+    let mut writer = Writer { trace, out: String::from("{\n  \"schemaVersion\": 1"), first: true };
     writer.header();
     writer.out.push_str(",\n  \"traceEvents\": [");
     writer.host_events();
     writer.gpu_events();
     writer.arrows();
     writer.names();
-    writer
-        .out
-        .push_str("\n  ],\n  \"traceName\": \"synthetic.json\"\n}\n");
+    writer.out.push_str("\n  ],\n  \"traceName\": \"synthetic.json\"\n}\n");
     writer.out
 }
 
@@ -179,8 +173,7 @@ impl Writer<'_> {
     }
 
     fn line(&mut self, event: &str) {
-        self.out
-            .push_str(if self.first { "\n    {" } else { ",\n    {" });
+        self.out.push_str(if self.first { "\n    {" } else { ",\n    {" });
         self.first = false;
         self.out.push_str(event);
         self.out.push('}');
@@ -210,12 +203,7 @@ impl Writer<'_> {
         let Some(thread) = self.trace.threads.get(id) else {
             return "\"pid\": 0, \"tid\": 0".into();
         };
-        let process = self
-            .trace
-            .processes
-            .get(thread.process)
-            .copied()
-            .unwrap_or_default();
+        let process = self.trace.processes.get(thread.process).copied().unwrap_or_default();
         format!(
             "\"pid\": {}, \"tid\": {}",
             number_or_quoted(self.trace.text(process.pid)),
@@ -259,14 +247,8 @@ impl Writer<'_> {
             args.raw("Group size", &size.to_string());
         }
         args.text("dtype", self.trace.text(collective.dtype));
-        args.text(
-            "Process Group Name",
-            self.trace.text(collective.process_group),
-        );
-        args.text(
-            "Process Group Description",
-            self.trace.text(collective.description),
-        );
+        args.text("Process Group Name", self.trace.text(collective.process_group));
+        args.text("Process Group Description", self.trace.text(collective.description));
         args.text("Process Group Ranks", self.trace.text(collective.ranks));
         args.id("Seq", collective.sequence);
     }
@@ -279,13 +261,7 @@ impl Writer<'_> {
             self.extra(TableKind::Range, index, &mut args);
             debug_assert!(row.kind != RangeKind::NvtxMark || row.duration == Nanos::ZERO);
             let (name, place) = (trace.text(row.name), self.thread(row.thread));
-            self.complete(
-                "user_annotation",
-                name,
-                &place,
-                (row.start, row.duration),
-                &args,
-            );
+            self.complete("user_annotation", name, &place, (row.start, row.duration), &args);
         }
         for (index, row) in trace.cpu_ops.rows().enumerate() {
             let mut args = Args::default();
@@ -302,30 +278,17 @@ impl Writer<'_> {
         }
         for (index, row) in trace.frames.rows().enumerate() {
             let mut args = Args::default();
-            let parent = row
-                .parent
-                .value()
-                .map_or("null".into(), |id| id.to_string());
+            let parent = row.parent.value().map_or("null".into(), |id| id.to_string());
             args.raw("Python parent id", &parent);
             args.id("Python id", row.python);
             self.extra(TableKind::Frame, index, &mut args);
             let (name, place) = (trace.text(row.name), self.thread(row.thread));
-            self.complete(
-                "python_function",
-                name,
-                &place,
-                (row.start, row.duration),
-                &args,
-            );
+            self.complete("python_function", name, &place, (row.start, row.duration), &args);
         }
         for (index, row) in trace.api_calls.rows().enumerate() {
             let name = trace.text(row.name);
             let driver = name.starts_with("cu") && !name.starts_with("cuda");
-            let category = if driver {
-                "cuda_driver"
-            } else {
-                "cuda_runtime"
-            };
+            let category = if driver { "cuda_driver" } else { "cuda_runtime" };
             let mut args = Args::default();
             args.id("External id", row.external);
             args.id("correlation", row.correlation);
@@ -335,13 +298,7 @@ impl Writer<'_> {
         }
         for row in trace.overheads.rows() {
             let (name, place) = (trace.text(row.name), self.thread(row.thread));
-            self.complete(
-                "overhead",
-                name,
-                &place,
-                (row.start, row.duration),
-                &Args::default(),
-            );
+            self.complete("overhead", name, &place, (row.start, row.duration), &Args::default());
         }
         for row in trace.graph_nodes.rows() {
             let mut args = Args::default();
@@ -350,13 +307,7 @@ impl Writer<'_> {
             args.id("graph node id", row.graph_node);
             args.id("original graph node id", row.original_node);
             let (name, place) = (trace.text(row.name), self.thread(row.thread));
-            self.complete(
-                "graph_host_node",
-                name,
-                &place,
-                (row.start, row.duration),
-                &args,
-            );
+            self.complete("graph_host_node", name, &place, (row.start, row.duration), &args);
         }
     }
 
@@ -386,13 +337,7 @@ impl Writer<'_> {
             args.id("graph node id", row.graph_node);
             self.collective(row.collective, &mut args);
             self.extra(TableKind::Kernel, index, &mut args);
-            self.complete(
-                "kernel",
-                trace.text(row.name),
-                &place,
-                (row.start, row.duration),
-                &args,
-            );
+            self.complete("kernel", trace.text(row.name), &place, (row.start, row.duration), &args);
         }
         for (index, row) in trace.copies.rows().enumerate() {
             let (place, mut args) = self.stream(row.stream);
@@ -403,13 +348,7 @@ impl Writer<'_> {
             self.extra(TableKind::Copy, index, &mut args);
             let memset = row.kind == steptally_trace_model::CopyKind::Memset;
             let category = if memset { "gpu_memset" } else { "gpu_memcpy" };
-            self.complete(
-                category,
-                trace.text(row.name),
-                &place,
-                (row.start, row.duration),
-                &args,
-            );
+            self.complete(category, trace.text(row.name), &place, (row.start, row.duration), &args);
         }
         for row in trace.gpu_ranges.rows() {
             let (place, _) = self.stream(row.stream);
@@ -441,11 +380,7 @@ impl Writer<'_> {
 
     fn arrows(&mut self) {
         let trace = self.trace;
-        let gpu_work = trace
-            .kernels
-            .correlation
-            .iter()
-            .chain(&trace.copies.correlation);
+        let gpu_work = trace.kernels.correlation.iter().chain(&trace.copies.correlation);
         let enqueued: std::collections::HashSet<_> = gpu_work.copied().collect();
         let arrow = |phase: &str, id: OptionalId, place: &str, at: Timestamp, category: &str| {
             let end = if phase == "f" { ", \"bp\": \"e\"" } else { "" };
@@ -456,24 +391,14 @@ impl Writer<'_> {
                 micros(at.as_ns())
             )
         };
-        for row in trace
-            .api_calls
-            .rows()
-            .filter(|row| enqueued.contains(&row.correlation))
-        {
+        for row in trace.api_calls.rows().filter(|row| enqueued.contains(&row.correlation)) {
             if row.correlation.is_some() {
                 let place = self.thread(row.thread);
                 self.line(&arrow("s", row.correlation, &place, row.start, "\"ac2g\""));
             }
         }
-        let kernels = trace
-            .kernels
-            .rows()
-            .map(|row| (row.correlation, row.stream, row.start));
-        let copies = trace
-            .copies
-            .rows()
-            .map(|row| (row.correlation, row.stream, row.start));
+        let kernels = trace.kernels.rows().map(|row| (row.correlation, row.stream, row.start));
+        let copies = trace.copies.rows().map(|row| (row.correlation, row.stream, row.start));
         for (correlation, stream, start) in kernels.chain(copies) {
             if correlation.is_some() {
                 let (place, _) = self.stream(stream);
@@ -487,13 +412,7 @@ impl Writer<'_> {
                 FlowPhase::End => "f",
             };
             let place = self.thread(row.thread);
-            self.line(&arrow(
-                phase,
-                row.id,
-                &place,
-                row.start,
-                &quoted(trace.text(row.category)),
-            ));
+            self.line(&arrow(phase, row.id, &place, row.start, &quoted(trace.text(row.category))));
         }
     }
 

@@ -12,9 +12,7 @@ fn parse(json: &str) -> Value {
 
 fn events<'a>(json: &'a Value, category: &str) -> Vec<&'a Value> {
     let all = json["traceEvents"].as_array().unwrap();
-    all.iter()
-        .filter(|event| event["cat"] == category)
-        .collect()
+    all.iter().filter(|event| event["cat"] == category).collect()
 }
 
 #[test]
@@ -44,10 +42,7 @@ fn a_timeline_lands_in_the_right_tables() {
     assert_eq!(trace.configs[kernel.config].grid, [4, 2, 1]);
     assert_eq!(trace.configs[kernel.config].block, [128, 1, 1]);
     let copy = trace.copies.row(0);
-    assert_eq!(
-        (copy.kind, copy.bytes.value()),
-        (CopyKind::DeviceToHost, Some(4096))
-    );
+    assert_eq!((copy.kind, copy.bytes.value()), (CopyKind::DeviceToHost, Some(4096)));
     assert_eq!(trace.text(copy.name), "Memcpy DtoH (Device -> Pageable)");
     // The copy stayed on the current stream: `on_stream` moved the kernel only.
     assert_eq!(trace.streams[copy.stream].stream.value(), Some(7));
@@ -63,10 +58,8 @@ fn a_modifier_of_the_wrong_event_is_refused() {
 
 #[test]
 fn launch_kernel_ties_a_call_to_its_kernel() {
-    let trace = TraceDsl::new()
-        .launch_kernel("a", 0..5, 10..20)
-        .launch_kernel("b", 5..9, 20..30)
-        .build();
+    let trace =
+        TraceDsl::new().launch_kernel("a", 0..5, 10..20).launch_kernel("b", 5..9, 20..30).build();
     assert_eq!(trace.api_calls.correlation, trace.kernels.correlation);
     assert_ne!(trace.kernels.correlation[0], trace.kernels.correlation[1]);
 }
@@ -94,10 +87,7 @@ fn json_times_are_exact_and_texts_survive() {
         .memset(0..2_000, 64)
         .build();
     let text = write_torch_json(&trace);
-    assert!(
-        text.contains("\"ts\": 9007199254740993.001, \"dur\": 1.25"),
-        "{text}"
-    );
+    assert!(text.contains("\"ts\": 9007199254740993.001, \"dur\": 1.25"), "{text}");
     assert!(text.contains("\"ts\": -1.5, \"dur\": 1.001"), "{text}");
     let json = parse(&text);
     assert_eq!(json["distributedInfo"]["rank"], 1);
@@ -113,22 +103,13 @@ fn json_times_are_exact_and_texts_survive() {
     assert_eq!(events(&json, "gpu_memset")[0]["dur"], 2);
     assert_eq!(events(&json, "fwdbwd")[0]["ts"], 1);
     // One arrow from the call to the kernel; none to the fill, which has no correlation id.
-    let arrows: Vec<_> = events(&json, "ac2g")
-        .iter()
-        .map(|arrow| arrow["ph"].clone())
-        .collect();
+    let arrows: Vec<_> = events(&json, "ac2g").iter().map(|arrow| arrow["ph"].clone()).collect();
     assert_eq!(arrows, ["s", "f"]);
 }
 
 fn gpu_intervals(trace: &steptally_trace_model::Trace) -> Vec<Interval> {
-    let kernels = trace
-        .kernels
-        .rows()
-        .map(|row| Interval::new(row.start, row.duration));
-    let copies = trace
-        .copies
-        .rows()
-        .map(|row| Interval::new(row.start, row.duration));
+    let kernels = trace.kernels.rows().map(|row| Interval::new(row.start, row.duration));
+    let copies = trace.copies.rows().map(|row| Interval::new(row.start, row.duration));
     let mut all: Vec<_> = kernels.chain(copies).collect();
     all.sort_unstable();
     all
@@ -148,26 +129,14 @@ fn a_generated_run_is_what_it_says() {
             assert_eq!(trace.api_calls.len(), 4 * (launches + 2));
             let all = gpu_intervals(trace);
             let busy: i64 = steps.iter().map(|step| step.gpu_busy_ns).sum();
-            assert_eq!(
-                all.iter().map(|work| work.length().as_ns()).sum::<i64>(),
-                busy
-            );
-            assert_eq!(
-                interval::union_length_sorted(all.iter().copied()).as_ns(),
-                busy
-            );
+            assert_eq!(all.iter().map(|work| work.length().as_ns()).sum::<i64>(), busy);
+            assert_eq!(interval::union_length_sorted(all.iter().copied()).as_ns(), busy);
             for pair in steps.windows(2) {
                 assert!(pair[0].last_gpu_end_ns < pair[1].first_gpu_start_ns);
             }
-            assert_eq!(
-                all[0].start,
-                Timestamp::from_ns(steps[0].first_gpu_start_ns)
-            );
+            assert_eq!(all[0].start, Timestamp::from_ns(steps[0].first_gpu_start_ns));
             assert!(trace.kernels.rows().all(|kernel| {
-                let call = trace
-                    .api_calls
-                    .rows()
-                    .find(|c| c.correlation == kernel.correlation);
+                let call = trace.api_calls.rows().find(|c| c.correlation == kernel.correlation);
                 call.is_some_and(|call| call.start < kernel.start)
             }));
         }

@@ -36,11 +36,7 @@ impl FromStr for Cost {
         let [cpu_s, wall_s, peak_bytes] = numbers[..] else {
             bail!("not a measurement: {text:?}");
         };
-        Ok(Self {
-            cpu_s,
-            wall_s,
-            peak_bytes,
-        })
+        Ok(Self { cpu_s, wall_s, peak_bytes })
     }
 }
 
@@ -53,9 +49,7 @@ pub(crate) fn measure(command: &[&str]) -> Result<Cost> {
 
 /// The other side of [`measure`]: runs the command, its stdout thrown away, and prints the cost.
 pub(crate) fn run_and_print(command: &[String]) -> Result<bool> {
-    let [program, args @ ..] = command else {
-        bail!("no command")
-    };
+    let [program, args @ ..] = command else { bail!("no command") };
     let start = Instant::now();
     let output = Command::new(program)
         .args(args)
@@ -65,21 +59,13 @@ pub(crate) fn run_and_print(command: &[String]) -> Result<bool> {
         .with_context(|| format!("cannot start {program}"))?;
     let wall_s = start.elapsed().as_secs_f64();
     if !output.status.success() {
-        bail!(
-            "{program}: {}\n{}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
+        bail!("{program}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("getrusage")?;
     let seconds =
         |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     // Linux counts in KiB, macOS in bytes.
-    let unit = if cfg!(target_os = "macos") {
-        1.0
-    } else {
-        1024.0
-    };
+    let unit = if cfg!(target_os = "macos") { 1.0 } else { 1024.0 };
     let cost = Cost {
         cpu_s: seconds(usage.user_time()) + seconds(usage.system_time()),
         wall_s,
@@ -95,11 +81,7 @@ mod tests {
 
     #[test]
     fn a_cost_survives_its_text() {
-        let cost = Cost {
-            cpu_s: 1.25,
-            wall_s: 0.5,
-            peak_bytes: 3e8,
-        };
+        let cost = Cost { cpu_s: 1.25, wall_s: 0.5, peak_bytes: 3e8 };
         assert_eq!(cost.to_string().parse::<Cost>().unwrap(), cost);
         let error = "1 2".parse::<Cost>().unwrap_err().to_string();
         assert_eq!(error, "not a measurement: \"1 2\"");
