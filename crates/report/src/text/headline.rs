@@ -140,25 +140,31 @@ fn top_accounts(analysis: &Analysis, style: &TerminalStyle) -> String {
         .take(TOP_ACCOUNTS)
         .collect();
     let widest = top.iter().map(|account| account.account.chars().count()).max().unwrap_or(0);
-    let mut out = String::new();
-    for account in top {
-        let start = format!(
-            "  {:>5}  {:>7}  {:widest$}  ",
-            percent_rough(account.ratio),
-            duration(account.ns_per_step),
-            printable(&account.account),
-        );
+    let lines: Vec<(String, String)> = top
+        .iter()
+        .map(|account| {
+            let start = format!(
+                "  {:>5}  {:>7}  {:widest$}  ",
+                percent_rough(account.ratio),
+                duration(account.ns_per_step),
+                printable(&account.account),
+            );
+            (start, printable(&format!("{}{}", account.meaning, rank_spread(account))))
+        })
+        .collect();
+    // Meanings stand beside their accounts where there is room for all of them, else below.
+    let beside = lines.iter().all(|(start, meaning)| {
         let indent = start.chars().count();
-        let meaning = printable(&format!("{}{}", account.meaning, rank_spread(account)));
-        let fits = indent + meaning.chars().count() <= style.columns();
-        let (start, indent) = if fits || indent + 60 <= style.columns() {
-            (start, indent)
+        indent + meaning.chars().count().min(60) <= style.columns()
+    });
+    let mut out = String::new();
+    for (start, meaning) in lines {
+        if beside {
+            let indent = start.chars().count();
+            out.push_str(&format!("{start}{}\n", style.wrap(&meaning, indent)));
         } else {
-            (format!("{}\n         ", start.trim_end()), 9)
-        };
-        out.push_str(&start);
-        out.push_str(&style.wrap(&meaning, indent));
-        out.push('\n');
+            out.push_str(&format!("{}\n         {}\n", start.trim_end(), style.wrap(&meaning, 9)));
+        }
     }
     out
 }
