@@ -112,10 +112,9 @@ impl FileError {
             | Self::Damaged { .. }
             | Self::EmptyArchive { .. }
             | Self::UnreadableMember { .. } => true,
-            Self::Torch(error) => !matches!(
-                error,
-                TorchError::NotJson { .. } | TorchError::NoTraceEvents { .. }
-            ),
+            Self::Torch(error) => {
+                !matches!(error, TorchError::NotJson { .. } | TorchError::NoTraceEvents { .. })
+            }
             Self::Foreign(foreign) => matches!(foreign, Foreign::GitPointer | Foreign::Zeros),
             Self::NestedTooDeep { .. }
             | Self::NoKnownEvents { .. }
@@ -209,11 +208,8 @@ fn without_path(error: &NsysError, path: &Path) -> String {
 /// The first few files and what is wrong with each, in one line.
 fn list(files: &[(PathBuf, FileError)]) -> String {
     const SHOWN: usize = 8;
-    let mut parts: Vec<_> = files
-        .iter()
-        .take(SHOWN)
-        .map(|(path, error)| format!("{}: {error}", name(path)))
-        .collect();
+    let mut parts: Vec<_> =
+        files.iter().take(SHOWN).map(|(path, error)| format!("{}: {error}", name(path))).collect();
     if files.len() > SHOWN {
         parts.push(format!("and {} more", files.len() - SHOWN));
     }
@@ -222,8 +218,5 @@ fn list(files: &[(PathBuf, FileError)]) -> String {
 
 /// The last part of a path.
 fn name(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or(path.as_os_str())
-        .to_string_lossy()
-        .into_owned()
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }

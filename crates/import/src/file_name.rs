@@ -35,20 +35,12 @@ impl<'a> ServerName<'a> {
             } else {
                 None
             };
-            return Some(Self {
-                profile_id: profile_id(&stem[..at]),
-                merged: false,
-                stage,
-            });
+            return Some(Self { profile_id: profile_id(&stem[..at]), merged: false, stage });
         }
         let at = stem.rfind("merged-")?;
         let starts = !stem[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
         let profile_id = profile_id(&stem[at + "merged-".len()..]);
-        starts.then_some(Self {
-            profile_id,
-            merged: true,
-            stage: None,
-        })
+        starts.then_some(Self { profile_id, merged: true, stage: None })
     }
 }
 
@@ -56,16 +48,8 @@ impl<'a> ServerName<'a> {
 /// point; another id cannot be told from the prefix and is taken with it.
 fn profile_id(text: &str) -> &str {
     let id = text.trim_start_matches(|_| false);
-    let digits = id
-        .bytes()
-        .rev()
-        .take_while(|byte| byte.is_ascii_digit() || *byte == b'.')
-        .count();
-    let id = if digits >= 6 {
-        &text[text.len() - digits..]
-    } else {
-        text
-    };
+    let digits = id.bytes().rev().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
+    let id = if digits >= 6 { &text[text.len() - digits..] } else { text };
     id.trim_start_matches('.')
 }
 
@@ -75,10 +59,7 @@ pub(crate) fn left_out_by_name(names: &[&str]) -> Vec<Option<String>> {
     let parsed: Vec<_> = names.iter().map(|name| ServerName::parse(name)).collect();
     let ids_where = |wanted: &dyn Fn(&ServerName<'_>) -> bool| -> HashSet<&str> {
         let names = parsed.iter().flatten();
-        names
-            .filter(|name| wanted(name))
-            .map(|name| name.profile_id)
-            .collect()
+        names.filter(|name| wanted(name)).map(|name| name.profile_id).collect()
     };
     let per_rank = ids_where(&|name| !name.merged);
     let decoded = ids_where(&|name| name.stage == Some(Stage::Decode));
@@ -88,9 +69,7 @@ pub(crate) fn left_out_by_name(names: &[&str]) -> Vec<Option<String>> {
             let name = name.as_ref()?;
             let id = name.profile_id;
             if name.merged && per_rank.contains(id) {
-                Some(format!(
-                    "merged from the per-rank files of profile {id}, which are read"
-                ))
+                Some(format!("merged from the per-rank files of profile {id}, which are read"))
             } else if name.stage == Some(Stage::Extend) && decoded.contains(id) {
                 Some(format!(
                     "EXTEND stage of profile {id}, whose DECODE stage is read; pass this file by \
@@ -109,13 +88,7 @@ mod tests {
 
     #[test]
     fn names_of_a_server_are_parsed() {
-        let name = |profile_id, merged, stage| {
-            Some(ServerName {
-                profile_id,
-                merged,
-                stage,
-            })
-        };
+        let name = |profile_id, merged, stage| Some(ServerName { profile_id, merged, stage });
         for (text, expected) in [
             (
                 "1795969546.3018537-TP-0-DECODE.trace.json.gz",
@@ -125,10 +98,7 @@ mod tests {
                 "A_on__1795969546.30-TP-1-DP-0-prefill.trace.json.gz",
                 name("1795969546.30", false, Some(Stage::Extend)),
             ),
-            (
-                "bench-run7-TP-0.trace.json.gz",
-                name("bench-run7", false, None),
-            ),
+            ("bench-run7-TP-0.trace.json.gz", name("bench-run7", false, None)),
             (
                 "TP2__merged-1795970090.0486393.trace.json.gz",
                 name("1795970090.0486393", true, None),
@@ -144,30 +114,18 @@ mod tests {
     #[test]
     fn merged_and_extend_files_are_left_out_beside_what_they_repeat() {
         let left_out = |names: &[&str]| {
-            left_out_by_name(names)
-                .iter()
-                .map(Option::is_some)
-                .collect::<Vec<_>>()
+            left_out_by_name(names).iter().map(Option::is_some).collect::<Vec<_>>()
         };
         let all = ["700000.5-TP-0.trace.json.gz", "700000.5-TP-1.trace.json.gz"];
         assert_eq!(
             left_out(&[all[0], all[1], "merged-700000.5.trace.json.gz"]),
             [false, false, true]
         );
-        assert_eq!(
-            left_out(&[all[0], "merged-800000.5.trace.json.gz"]),
-            [false, false]
-        );
+        assert_eq!(left_out(&[all[0], "merged-800000.5.trace.json.gz"]), [false, false]);
         assert_eq!(left_out(&["merged-800000.5.trace.json.gz"]), [false]);
-        let stages = [
-            "700000.5-TP-0-EXTEND.trace.json.gz",
-            "700000.5-TP-0-DECODE.trace.json.gz",
-        ];
+        let stages = ["700000.5-TP-0-EXTEND.trace.json.gz", "700000.5-TP-0-DECODE.trace.json.gz"];
         assert_eq!(left_out(&stages), [true, false]);
         assert_eq!(left_out(&stages[..1]), [false]);
-        assert_eq!(
-            left_out(&[stages[0], "800000.5-TP-0-DECODE.trace.json.gz"]),
-            [false, false]
-        );
+        assert_eq!(left_out(&[stages[0], "800000.5-TP-0-DECODE.trace.json.gz"]), [false, false]);
     }
 }

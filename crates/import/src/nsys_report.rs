@@ -53,9 +53,7 @@ impl ExportError {
                  .sqlite file; reading that needs no nsys"
             )),
             Self::Spawn { .. } => None,
-            Self::Failed {
-                report, written_by, ..
-            } => Some(format!(
+            Self::Failed { report, written_by, .. } => Some(format!(
                 "run `nsys export --type sqlite {report}` on the machine that captured it (with \
                  nsys {} or newer) and pass the .sqlite file",
                 written_by.as_deref().unwrap_or("of the same version")
@@ -76,22 +74,15 @@ pub(crate) fn export(report: &Path, shown: &str) -> Result<Exported, ExportError
     let path = std::env::var_os("PATH").unwrap_or_default();
     match find_program("nsys", &path) {
         Some(nsys) => export_with(&nsys, report, shown),
-        None => Err(ExportError::NoNsys {
-            report: shown.to_owned(),
-            written_by: written_by(report),
-        }),
+        None => {
+            Err(ExportError::NoNsys { report: shown.to_owned(), written_by: written_by(report) })
+        }
     }
 }
 
 fn export_with(nsys: &Path, report: &Path, shown: &str) -> Result<Exported, ExportError> {
-    let spawn = |error| ExportError::Spawn {
-        program: nsys.to_owned(),
-        error,
-    };
-    let folder = tempfile::Builder::new()
-        .prefix("steptally-")
-        .tempdir()
-        .map_err(spawn)?;
+    let spawn = |error| ExportError::Spawn { program: nsys.to_owned(), error };
+    let folder = tempfile::Builder::new().prefix("steptally-").tempdir().map_err(spawn)?;
     let sqlite = folder.path().join("report.sqlite");
     let output = Command::new(nsys)
         .args(["export", "--type", "sqlite", "--quiet", "true", "--output"])
@@ -101,10 +92,7 @@ fn export_with(nsys: &Path, report: &Path, shown: &str) -> Result<Exported, Expo
         .output()
         .map_err(spawn)?;
     if output.status.success() && sqlite.is_file() {
-        return Ok(Exported {
-            _folder: folder,
-            sqlite,
-        });
+        return Ok(Exported { _folder: folder, sqlite });
     }
     let text = [output.stderr, output.stdout].concat();
     let text = String::from_utf8_lossy(&text);
@@ -113,32 +101,20 @@ fn export_with(nsys: &Path, report: &Path, shown: &str) -> Result<Exported, Expo
         .find(|line| line.to_ascii_lowercase().contains("error"))
         .or_else(|| lines().next_back())
         .map_or_else(|| output.status.to_string(), str::to_owned);
-    Err(ExportError::Failed {
-        message,
-        report: shown.to_owned(),
-        written_by: written_by(report),
-    })
+    Err(ExportError::Failed { message, report: shown.to_owned(), written_by: written_by(report) })
 }
 
 /// The program `name` in the folders of `path`.
 fn find_program(name: &str, path: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(path)
-        .map(|folder| {
-            folder
-                .join(name)
-                .with_extension(std::env::consts::EXE_EXTENSION)
-        })
+        .map(|folder| folder.join(name).with_extension(std::env::consts::EXE_EXTENSION))
         .find(|program| program.is_file())
 }
 
 /// The nsys version in a report's first line: `NVIDIA Tegra Profiler Report 2025@5@1@121-..`.
 fn written_by(report: &Path) -> Option<String> {
     let mut head = Vec::new();
-    std::fs::File::open(report)
-        .ok()?
-        .take(128)
-        .read_to_end(&mut head)
-        .ok()?;
+    std::fs::File::open(report).ok()?.take(128).read_to_end(&mut head).ok()?;
     let text = String::from_utf8_lossy(&head);
     let version = text.strip_prefix("NVIDIA Tegra Profiler Report ")?;
     let numbers: Vec<_> = version
@@ -173,10 +149,7 @@ mod tests {
         // Arguments: export --type sqlite --quiet true --output FILE REPORT.
         let (_folder, nsys, report) = fake(r#"cp "$8" "$7""#);
         let exported = export_with(&nsys, &report, "x.nsys-rep").unwrap();
-        assert_eq!(
-            fs::read(&exported.sqlite).unwrap(),
-            fs::read(&report).unwrap()
-        );
+        assert_eq!(fs::read(&exported.sqlite).unwrap(), fs::read(&report).unwrap());
     }
 
     #[test]
@@ -187,17 +160,11 @@ mod tests {
         let error = export_with(&nsys, &report, "x.nsys-rep").unwrap_err();
         assert_eq!(error.to_string(), format!("nsys export failed: {message}"));
         let hint = error.hint().unwrap();
-        assert!(
-            hint.contains("nsys export --type sqlite x.nsys-rep"),
-            "{hint}"
-        );
+        assert!(hint.contains("nsys export --type sqlite x.nsys-rep"), "{hint}");
         assert!(hint.contains("nsys 2025.5.1 or newer"), "{hint}");
         // A zero exit status without a database is a failure as well.
         let (_folder, nsys, report) = fake("true");
-        assert!(matches!(
-            export_with(&nsys, &report, "x"),
-            Err(ExportError::Failed { .. })
-        ));
+        assert!(matches!(export_with(&nsys, &report, "x"), Err(ExportError::Failed { .. })));
     }
 
     #[test]
@@ -206,10 +173,8 @@ mod tests {
         let path = std::env::join_paths([Path::new("/nonexistent"), folder.path()]).unwrap();
         assert_eq!(find_program("nsys", &path), Some(nsys));
         assert_eq!(find_program("nsys", OsStr::new("/nonexistent")), None);
-        let error = ExportError::NoNsys {
-            report: "x.nsys-rep".into(),
-            written_by: written_by(&report),
-        };
+        let error =
+            ExportError::NoNsys { report: "x.nsys-rep".into(), written_by: written_by(&report) };
         assert_eq!(
             error.to_string(),
             "an Nsight Systems report (.nsys-rep of nsys 2025.5.1), which only nsys can read, and \
@@ -217,11 +182,6 @@ mod tests {
         );
         assert!(error.hint().unwrap().contains("reading that needs no nsys"));
         let missing = export_with(Path::new("/nonexistent/nsys"), &report, "x").unwrap_err();
-        assert!(
-            missing
-                .to_string()
-                .starts_with("cannot run /nonexistent/nsys"),
-            "{missing}"
-        );
+        assert!(missing.to_string().starts_with("cannot run /nonexistent/nsys"), "{missing}");
     }
 }

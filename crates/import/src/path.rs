@@ -30,19 +30,8 @@ impl Member {
     fn left_out(path: PathBuf, reason: String) -> Self {
         let bytes = fs::metadata(&path).map_or(0, |metadata| metadata.len());
         let format = String::from("not read");
-        let summary = FileSummary {
-            path,
-            bytes,
-            format,
-            partial: false,
-            left_out: Some(reason),
-        };
-        Self {
-            summary,
-            issues: Issues::default(),
-            lanes: Vec::new(),
-            error: None,
-        }
+        let summary = FileSummary { path, bytes, format, partial: false, left_out: Some(reason) };
+        Self { summary, issues: Issues::default(), lanes: Vec::new(), error: None }
     }
 }
 
@@ -80,11 +69,7 @@ fn read_folder(folder: &Path, options: &ImportOptions) -> io::Result<Vec<Member>
         members.extend(read_files(deeper, options));
     } else {
         let reason = "a folder beside traces; pass it by itself to read it";
-        members.extend(
-            folders
-                .into_iter()
-                .map(|path| Member::left_out(path, reason.into())),
-        );
+        members.extend(folders.into_iter().map(|path| Member::left_out(path, reason.into())));
     }
     members.sort_by(|a, b| a.summary.path.cmp(&b.summary.path));
     Ok(members)
@@ -122,21 +107,14 @@ fn read_files(files: Vec<PathBuf>, options: &ImportOptions) -> Vec<Member> {
     members.extend(read_in_parallel(&others, options));
     if members.iter().any(|member| !member.lanes.is_empty()) {
         let reason = "an nsys export beside torch.profiler traces; pass it by itself to read it";
-        members.extend(
-            nsys.into_iter()
-                .map(|path| Member::left_out(path, reason.into())),
-        );
+        members.extend(nsys.into_iter().map(|path| Member::left_out(path, reason.into())));
     } else {
         let is_export = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == "sqlite");
         let (reports, exports): (Vec<_>, Vec<_>) = nsys
             .into_iter()
             .partition(|path| !is_export(path) && path.with_extension("sqlite").is_file());
         let reason = "an nsys report beside its SQLite export, which is read";
-        members.extend(
-            reports
-                .into_iter()
-                .map(|path| Member::left_out(path, reason.into())),
-        );
+        members.extend(reports.into_iter().map(|path| Member::left_out(path, reason.into())));
         members.extend(read_in_parallel(&exports, options));
     }
     members
@@ -149,10 +127,7 @@ fn read_in_parallel(files: &[PathBuf], options: &ImportOptions) -> Vec<Member> {
         .unwrap_or(1)
         .max(1);
     let at_once = threads.min(files.len());
-    let options = ImportOptions {
-        threads: Some(threads / at_once.max(1)),
-        ..options.clone()
-    };
+    let options = ImportOptions { threads: Some(threads / at_once.max(1)), ..options.clone() };
     let next = AtomicUsize::new(0);
     let members = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -160,10 +135,7 @@ fn read_in_parallel(files: &[PathBuf], options: &ImportOptions) -> Vec<Member> {
             scope.spawn(|| {
                 while let Some(path) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let read = read_file(path, &options);
-                    members
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .extend(read);
+                    members.lock().unwrap_or_else(PoisonError::into_inner).extend(read);
                 }
             });
         }
@@ -187,11 +159,7 @@ fn read_file(path: &Path, options: &ImportOptions) -> Vec<Member> {
 }
 
 fn read_entry(entry: Entry<'_>, bytes: u64, damage: &Damage, options: &ImportOptions) -> Member {
-    let Entry {
-        path,
-        layers,
-        content,
-    } = entry;
+    let Entry { path, layers, content } = entry;
     let name = file_name(&path);
     let result = content.and_then(|content| match content {
         Content::Json(mut source) => {
@@ -218,12 +186,7 @@ fn read_entry(entry: Entry<'_>, bytes: u64, damage: &Damage, options: &ImportOpt
         Ok((lanes, issues, format)) => (lanes, issues, format, None),
         Err(FileError::Foreign(Foreign::Binary)) if name.ends_with(".qdstrm") => {
             let format = String::from("Nsight Systems raw data");
-            (
-                Vec::new(),
-                Issues::default(),
-                format,
-                Some(FileError::Foreign(Foreign::Qdstrm)),
-            )
+            (Vec::new(), Issues::default(), format, Some(FileError::Foreign(Foreign::Qdstrm)))
         }
         Err(error) => {
             let format = String::from("not a trace that can be read");
@@ -235,28 +198,14 @@ fn read_entry(entry: Entry<'_>, bytes: u64, damage: &Damage, options: &ImportOpt
         format = format!("{format} ({})", outwards.join(" in "));
     }
     let container = damage.take();
-    let error = error.map(
-        |error| match container.iter().find(|i| i.severity == Severity::Error) {
-            Some(issue) => FileError::Damaged {
-                error: Box::new(error),
-                damage: issue.first.text.clone(),
-            },
-            None => error,
-        },
-    );
-    let summary = FileSummary {
-        path,
-        bytes,
-        format,
-        partial: false,
-        left_out: None,
-    };
-    let mut member = Member {
-        summary,
-        issues: container,
-        lanes,
-        error,
-    };
+    let error = error.map(|error| match container.iter().find(|i| i.severity == Severity::Error) {
+        Some(issue) => {
+            FileError::Damaged { error: Box::new(error), damage: issue.first.text.clone() }
+        }
+        None => error,
+    });
+    let summary = FileSummary { path, bytes, format, partial: false, left_out: None };
+    let mut member = Member { summary, issues: container, lanes, error };
     member.add_issues(issues);
     member
 }
@@ -277,18 +226,10 @@ fn read_sqlite(
     file: &OnDisk,
     options: &ImportOptions,
 ) -> Result<(Vec<Lane>, Issues, String), FileError> {
-    let read = read_nsys(file.path(), options).map_err(|error| FileError::Nsys {
-        path: file.path().to_owned(),
-        error,
-    })?;
-    let lanes = read
-        .traces
-        .into_iter()
-        .map(|trace| Lane {
-            prefix: String::new(),
-            trace,
-        })
-        .collect();
+    let read = read_nsys(file.path(), options)
+        .map_err(|error| FileError::Nsys { path: file.path().to_owned(), error })?;
+    let lanes =
+        read.traces.into_iter().map(|trace| Lane { prefix: String::new(), trace }).collect();
     Ok((lanes, read.issues, read.format))
 }
 
@@ -307,11 +248,7 @@ fn has_no_rows(trace: &Trace) -> bool {
 
 /// The last part of a path; of a member of an archive, the last part of its own name.
 pub(crate) fn file_name(path: &Path) -> String {
-    let name = path
-        .file_name()
-        .unwrap_or(path.as_os_str())
-        .to_string_lossy()
-        .into_owned();
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     match name.rsplit_once('!') {
         Some((_, member)) if !member.is_empty() => member.to_owned(),
         _ => name,

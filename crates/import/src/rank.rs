@@ -37,12 +37,9 @@ impl Position {
         let found: Vec<_> = tokens(name).collect();
         let mut position = Self::default();
         for (index, &(axis, number, separated)) in found.iter().enumerate() {
-            let others = found
-                .iter()
-                .enumerate()
-                .any(|(other, &(other_axis, _, glued))| {
-                    other.abs_diff(index) == 1 && other_axis != axis && glued == separated
-                });
+            let others = found.iter().enumerate().any(|(other, &(other_axis, _, glued))| {
+                other.abs_diff(index) == 1 && other_axis != axis && glued == separated
+            });
             if separated || axis == RANK || others {
                 position.0[axis] = Some(number);
             }
@@ -68,11 +65,7 @@ impl Position {
             .filter(stated)
             .map(|axis| format!("{}{}", AXES[axis], self.on(axis)))
             .collect();
-        if parts.len() > 1 {
-            parts.join("-")
-        } else {
-            String::new()
-        }
+        if parts.len() > 1 { parts.join("-") } else { String::new() }
     }
 }
 
@@ -81,27 +74,20 @@ impl Position {
 fn tokens(name: &str) -> impl Iterator<Item = (usize, u32, bool)> + '_ {
     let bytes = name.as_bytes();
     let is_start = move |at: usize| at == 0 || !bytes[at - 1].is_ascii_alphanumeric();
-    (0..bytes.len())
-        .filter(move |&at| is_start(at))
-        .filter_map(move |at| {
-            let letters = bytes[at..]
-                .iter()
-                .take_while(|byte| byte.is_ascii_alphabetic())
-                .count();
-            let word = &bytes[at..at + letters];
-            let axis = AXES
-                .iter()
-                .position(|axis| word.eq_ignore_ascii_case(axis.as_bytes()))?;
-            let mut rest = &bytes[at + letters..];
-            let separated = matches!(rest, [b'-' | b'_', ..]);
-            if separated {
-                rest = &rest[1..];
-            }
-            let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-            let ends = !rest.get(digits).is_some_and(u8::is_ascii_alphanumeric);
-            let number = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
-            ends.then_some((axis, number, separated))
-        })
+    (0..bytes.len()).filter(move |&at| is_start(at)).filter_map(move |at| {
+        let letters = bytes[at..].iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        let word = &bytes[at..at + letters];
+        let axis = AXES.iter().position(|axis| word.eq_ignore_ascii_case(axis.as_bytes()))?;
+        let mut rest = &bytes[at + letters..];
+        let separated = matches!(rest, [b'-' | b'_', ..]);
+        if separated {
+            rest = &rest[1..];
+        }
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let ends = !rest.get(digits).is_some_and(u8::is_ascii_alphanumeric);
+        let number = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
+        ends.then_some((axis, number, separated))
+    })
 }
 
 /// A number for each position; equal positions get equal numbers.
@@ -119,12 +105,7 @@ fn number(positions: &[Position]) -> Vec<u32> {
         position.0[RANK].is_some() || position.0.iter().flatten().count() == 1
     };
     let stated = |position: &Position| position.0[RANK].unwrap_or_else(|| position.on(TP));
-    let comparable = distinct
-        .iter()
-        .map(Position::axes)
-        .collect::<BTreeSet<_>>()
-        .len()
-        <= 1;
+    let comparable = distinct.iter().map(Position::axes).collect::<BTreeSet<_>>().len() <= 1;
     if !comparable
         || distinct.iter().all(is_stated) && tells_apart(&|position| vec![stated(position)])
     {
@@ -140,18 +121,10 @@ fn number(positions: &[Position]) -> Vec<u32> {
         order.sort_by_key(by_stage);
     } else {
         order.sort_by_key(|position| {
-            (
-                [position.on(DP), position.on(PP), position.on(TP)],
-                *position,
-            )
+            ([position.on(DP), position.on(PP), position.on(TP)], *position)
         });
     }
-    let place = |position| {
-        order
-            .iter()
-            .position(|other| other == position)
-            .unwrap_or(0) as u32
-    };
+    let place = |position| order.iter().position(|other| other == position).unwrap_or(0) as u32;
     positions.iter().map(place).collect()
 }
 
@@ -172,11 +145,7 @@ pub(crate) fn assign_ranks(claims: &mut [Claim<'_>]) {
     for (number, (index, _)) in number_all(&prefixed).into_iter().zip(&prefixed) {
         let claim = &mut claims[*index];
         let label = claim.prefix.trim_matches(['[', ']']).to_owned();
-        claim.trace.meta.rank = Some(Rank {
-            number,
-            source: RankSource::ProcessPrefix,
-            label,
-        });
+        claim.trace.meta.rank = Some(Rank { number, source: RankSource::ProcessPrefix, label });
     }
     let named: Vec<_> = (0..claims.len())
         .filter(|index| prefixed.iter().all(|(other, _)| other != index))
@@ -185,11 +154,7 @@ pub(crate) fn assign_ranks(claims: &mut [Claim<'_>]) {
         .collect();
     for (number, (index, position)) in number_all(&named).into_iter().zip(&named) {
         let label = position.label();
-        claims[*index].trace.meta.rank = Some(Rank {
-            number,
-            source: RankSource::FileName,
-            label,
-        });
+        claims[*index].trace.meta.rank = Some(Rank { number, source: RankSource::FileName, label });
     }
     for claim in claims {
         if let (Some(rank), Some(position)) = (&mut claim.trace.meta.rank, claim.by_name)
@@ -201,12 +166,7 @@ pub(crate) fn assign_ranks(claims: &mut [Claim<'_>]) {
 }
 
 fn number_all(positions: &[(usize, Position)]) -> Vec<u32> {
-    number(
-        &positions
-            .iter()
-            .map(|(_, position)| *position)
-            .collect::<Vec<_>>(),
-    )
+    number(&positions.iter().map(|(_, position)| *position).collect::<Vec<_>>())
 }
 
 /// Whether the file's name says more about the rank than the file does.
@@ -255,18 +215,12 @@ mod tests {
             ),
             ("TP-3.trace.json.gz", &[(TP, 3)]),
             // The size of the group in a prefix, the position at the end.
-            (
-                "TP2_off__steps5__1795970054.150842-TP-1.trace.json.gz",
-                &[(TP, 1)],
-            ),
+            ("TP2_off__steps5__1795970054.150842-TP-1.trace.json.gz", &[(TP, 1)]),
             ("rank-3.json", &[(RANK, 3)]),
             ("rank_3.json", &[(RANK, 3)]),
             ("rank3.json", &[(RANK, 3)]),
             ("Rank03", &[(RANK, 3)]),
-            (
-                "rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz",
-                &[(RANK, 34)],
-            ),
+            ("rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz", &[(RANK, 34)]),
             ("inference_rank_1.json.gz", &[(RANK, 1)]),
             ("sampled_rank-0.json.gz", &[(RANK, 0)]),
             ("bs_104_rank0.json.gz", &[(RANK, 0)]),
@@ -316,11 +270,7 @@ mod tests {
         assert_eq!(number(&subset), [6, 2, 6]);
         assert_eq!(number(&[]), [0; 0]);
         // Names of two kinds: no order between them, a conflict stays one.
-        let mixed = [
-            position(&[(RANK, 1)]),
-            position(&[(TP, 3)]),
-            position(&[(TP, 1), (DP, 0)]),
-        ];
+        let mixed = [position(&[(RANK, 1)]), position(&[(TP, 3)]), position(&[(TP, 1), (DP, 0)])];
         assert_eq!(number(&mixed), [1, 3, 1]);
     }
 
@@ -329,11 +279,7 @@ mod tests {
         let info = |number| {
             let source = RankSource::DistributedInfo;
             let mut trace = Trace::default();
-            trace.meta.rank = Some(Rank {
-                number,
-                source,
-                label: String::new(),
-            });
+            trace.meta.rank = Some(Rank { number, source, label: String::new() });
             trace
         };
         let ranks = |traces: &mut [(Trace, &str, &str)]| {
@@ -349,40 +295,24 @@ mod tests {
             traces
                 .iter()
                 .map(|(trace, ..)| {
-                    trace
-                        .meta
-                        .rank
-                        .as_ref()
-                        .map(|r| (r.number, r.source, r.label.clone()))
+                    trace.meta.rank.as_ref().map(|r| (r.number, r.source, r.label.clone()))
                 })
                 .collect::<Vec<_>>()
         };
         let rank = |number, source, label: &str| Some((number, source, label.to_owned()));
         use RankSource::{DistributedInfo, FileName, ProcessPrefix};
         // The file outranks its name.
-        assert_eq!(
-            ranks(&mut [(info(5), "", "rank-3.json")]),
-            [rank(5, DistributedInfo, "")]
-        );
-        assert_eq!(
-            ranks(&mut [(Trace::default(), "", "rank-3")]),
-            [rank(3, FileName, "")]
-        );
+        assert_eq!(ranks(&mut [(info(5), "", "rank-3.json")]), [rank(5, DistributedInfo, "")]);
+        assert_eq!(ranks(&mut [(Trace::default(), "", "rank-3")]), [rank(3, FileName, "")]);
         assert_eq!(ranks(&mut [(Trace::default(), "", "worker0")]), [None]);
         // Lanes of a merged file.
         let mut merged = [(info(0), "TP01", ""), (info(0), "TP00", "")];
         assert_eq!(
             ranks(&mut merged),
-            [
-                rank(1, ProcessPrefix, "TP01"),
-                rank(0, ProcessPrefix, "TP00")
-            ]
+            [rank(1, ProcessPrefix, "TP01"), rank(0, ProcessPrefix, "TP00")]
         );
         // Two worlds of one, told apart by name; the same without names stays as recorded.
-        let mut replicas = [
-            (info(0), "", "a-TP-0-DP-1.json"),
-            (info(0), "", "a-TP-0-DP-0.json"),
-        ];
+        let mut replicas = [(info(0), "", "a-TP-0-DP-1.json"), (info(0), "", "a-TP-0-DP-0.json")];
         assert_eq!(
             ranks(&mut replicas),
             [rank(1, FileName, "TP0-DP1"), rank(0, FileName, "TP0-DP0")]

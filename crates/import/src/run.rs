@@ -21,9 +21,7 @@ pub(crate) fn assemble(root: &Path, mut members: Vec<Member>) -> Result<Import, 
             if error.is_loss() {
                 member.summary.partial = true;
                 let text = || reason.clone();
-                member
-                    .issues
-                    .note("unreadable_file", Severity::Error, None, text);
+                member.issues.note("unreadable_file", Severity::Error, None, text);
             }
             member.summary.left_out = Some(reason);
         }
@@ -38,18 +36,11 @@ pub(crate) fn assemble(root: &Path, mut members: Vec<Member>) -> Result<Import, 
     for (file, member) in members.into_iter().enumerate() {
         import
             .issues
-            .extend(member.issues.iter().map(|issue| FileIssue {
-                file,
-                issue: issue.clone(),
-            }));
-        import
-            .traces
-            .extend(member.lanes.into_iter().map(|lane| lane.trace));
+            .extend(member.issues.iter().map(|issue| FileIssue { file, issue: issue.clone() }));
+        import.traces.extend(member.lanes.into_iter().map(|lane| lane.trace));
         import.files.push(member.summary);
     }
-    import
-        .traces
-        .sort_by_key(|trace| trace.rank().map_or((1, 0), |rank| (0, rank)));
+    import.traces.sort_by_key(|trace| trace.rank().map_or((1, 0), |rank| (0, rank)));
     Ok(import)
 }
 
@@ -59,19 +50,13 @@ fn nothing_usable(root: &Path, members: Vec<Member>) -> ImportError {
         .filter_map(|member| Some((member.summary.path, member.error?)))
         .collect();
     match files.pop() {
-        None => ImportError::EmptyFolder {
-            path: root.to_owned(),
-        },
-        Some((path, error)) if files.is_empty() => ImportError::File {
-            path,
-            error: Box::new(error),
-        },
+        None => ImportError::EmptyFolder { path: root.to_owned() },
+        Some((path, error)) if files.is_empty() => {
+            ImportError::File { path, error: Box::new(error) }
+        }
         Some(last) => {
             files.push(last);
-            ImportError::NoTrace {
-                path: root.to_owned(),
-                files,
-            }
+            ImportError::NoTrace { path: root.to_owned(), files }
         }
     }
 }
@@ -83,18 +68,13 @@ fn leave_out(member: &mut Member, reason: String) {
 
 /// Positions of the members that have traces.
 fn with_traces(members: &[Member]) -> Vec<usize> {
-    (0..members.len())
-        .filter(|&index| !members[index].lanes.is_empty())
-        .collect()
+    (0..members.len()).filter(|&index| !members[index].lanes.is_empty()).collect()
 }
 
 /// For members of archives, whose names were not known before they were read.
 fn leave_out_by_name(members: &mut [Member]) {
     let read = with_traces(members);
-    let names: Vec<_> = read
-        .iter()
-        .map(|&index| file_name(&members[index].summary.path))
-        .collect();
+    let names: Vec<_> = read.iter().map(|&index| file_name(&members[index].summary.path)).collect();
     let reasons = left_out_by_name(&names.iter().map(String::as_str).collect::<Vec<_>>());
     for (index, reason) in read.into_iter().zip(reasons) {
         if let Some(reason) = reason {
@@ -105,13 +85,9 @@ fn leave_out_by_name(members: &mut [Member]) {
 
 /// A trace of a server capturing its graphs looks like work, but runs almost no kernels.
 fn leave_out_graph_captures(members: &mut [Member]) {
-    let (captures, others): (Vec<_>, Vec<_>) =
-        with_traces(members).into_iter().partition(|&index| {
-            members[index]
-                .lanes
-                .iter()
-                .all(|l| is_graph_capture(&l.trace))
-        });
+    let (captures, others): (Vec<_>, Vec<_>) = with_traces(members)
+        .into_iter()
+        .partition(|&index| members[index].lanes.iter().all(|l| is_graph_capture(&l.trace)));
     if others.is_empty() {
         return;
     }
@@ -137,33 +113,18 @@ fn is_graph_capture(trace: &Trace) -> bool {
         .filter(|(_, text)| text.contains("LaunchKernel"))
         .map(|(id, _)| id)
         .collect();
-    let launches = trace
-        .api_calls
-        .name
-        .iter()
-        .filter(|name| launch_names.contains(name))
-        .count();
+    let launches = trace.api_calls.name.iter().filter(|name| launch_names.contains(name)).count();
     let kernels = trace.kernels.len();
-    let few = if launches > 0 {
-        kernels * 2 < launches
-    } else {
-        kernels * 10 < trace.cpu_ops.len()
-    };
-    few && trace
-        .strings
-        .iter()
-        .any(|(_, text)| MARKS.iter().any(|mark| text.contains(mark)))
+    let few =
+        if launches > 0 { kernels * 2 < launches } else { kernels * 10 < trace.cpu_ops.len() };
+    few && trace.strings.iter().any(|(_, text)| MARKS.iter().any(|mark| text.contains(mark)))
 }
 
 /// What two recordings of the same events have in common, whoever wrote them down.
 type Fingerprint = (usize, usize, usize, Timestamp, Timestamp);
 
 fn fingerprint(trace: &Trace) -> Option<Fingerprint> {
-    let starts = if trace.kernels.is_empty() {
-        &trace.cpu_ops.start
-    } else {
-        &trace.kernels.start
-    };
+    let starts = if trace.kernels.is_empty() { &trace.cpu_ops.start } else { &trace.kernels.start };
     let (first, last) = (starts.first()?, starts.last()?);
     let (kernels, copies) = (trace.kernels.len(), trace.copies.len());
     Some((kernels, copies, trace.cpu_ops.len(), *first, *last))
@@ -177,30 +138,18 @@ fn leave_out_repeats(members: &mut [Member]) {
     read.sort_by_key(|&index| members[index].lanes.len());
     let mut seen: HashMap<Fingerprint, usize> = HashMap::new();
     for index in read {
-        let prints: Vec<_> = members[index]
-            .lanes
-            .iter()
-            .filter_map(|lane| fingerprint(&lane.trace))
-            .collect();
-        let repeats: Vec<_> = prints
-            .iter()
-            .filter_map(|print| seen.get(print).copied())
-            .collect();
+        let prints: Vec<_> =
+            members[index].lanes.iter().filter_map(|lane| fingerprint(&lane.trace)).collect();
+        let repeats: Vec<_> = prints.iter().filter_map(|print| seen.get(print).copied()).collect();
         let name = file_name(&members[index].summary.path);
         if !repeats.is_empty() && repeats.len() == members[index].lanes.len() {
             let other = file_name(&members[repeats[0]].summary.path);
             let more = if repeats.len() > 1 { " and others" } else { "" };
-            leave_out(
-                &mut members[index],
-                format!("the same recording as {other}{more}"),
-            );
+            leave_out(&mut members[index], format!("the same recording as {other}{more}"));
             continue;
         }
         for other in repeats {
-            leave_out(
-                &mut members[other],
-                format!("the same recording as part of {name}"),
-            );
+            leave_out(&mut members[other], format!("the same recording as part of {name}"));
         }
         seen.extend(prints.into_iter().map(|print| (print, index)));
     }
@@ -209,17 +158,10 @@ fn leave_out_repeats(members: &mut [Member]) {
 fn find_ranks(root: &Path, members: &mut [Member]) {
     let mut claims = Vec::new();
     for member in members {
-        let by_name = if member.lanes.len() == 1 {
-            position_of(root, &member.summary.path)
-        } else {
-            None
-        };
+        let by_name =
+            if member.lanes.len() == 1 { position_of(root, &member.summary.path) } else { None };
         for lane in &mut member.lanes {
-            claims.push(Claim {
-                trace: &mut lane.trace,
-                prefix: &lane.prefix,
-                by_name,
-            });
+            claims.push(Claim { trace: &mut lane.trace, prefix: &lane.prefix, by_name });
         }
     }
     assign_ranks(&mut claims);
@@ -239,19 +181,11 @@ fn position_of(root: &Path, path: &Path) -> Option<Position> {
 fn check_conflicts(members: &[Member]) -> Result<(), ImportError> {
     let mut claimed: HashMap<u32, &FileSummary> = HashMap::new();
     for member in members {
-        let ranks: HashSet<_> = member
-            .lanes
-            .iter()
-            .filter_map(|lane| lane.trace.rank())
-            .collect();
+        let ranks: HashSet<_> = member.lanes.iter().filter_map(|lane| lane.trace.rank()).collect();
         for rank in ranks {
             if let Some(first) = claimed.insert(rank, &member.summary) {
                 let (first, second) = (first.path.clone(), member.summary.path.clone());
-                return Err(ImportError::RankConflict {
-                    rank,
-                    first,
-                    second,
-                });
+                return Err(ImportError::RankConflict { rank, first, second });
             }
         }
     }

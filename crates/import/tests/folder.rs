@@ -13,12 +13,7 @@ fn check(files: &[(&str, &[u8])], expected: &[(Option<u32>, usize)]) -> Vec<(Str
     let folder = folder(files);
     let import = import(folder.path()).unwrap();
     assert_eq!(summary(&import), expected);
-    assert!(
-        import
-            .files
-            .windows(2)
-            .all(|pair| pair[0].path <= pair[1].path)
-    );
+    assert!(import.files.windows(2).all(|pair| pair[0].path <= pair[1].path));
     left_out(&import)
 }
 
@@ -47,13 +42,7 @@ fn ranks_of_a_run_are_in_order_and_the_unknown_last() {
         ("x-TP-3.trace.json.gz", a.as_bytes()),
         ("x-rank_1.json", b.as_bytes()),
     ];
-    let expected = [
-        (Some(1), 2),
-        (Some(2), 3),
-        (Some(3), 1),
-        (Some(10), 3),
-        (None, 4),
-    ];
+    let expected = [(Some(1), 2), (Some(2), 3), (Some(3), 1), (Some(10), 3), (None, 4)];
     assert_eq!(check(&files, &expected), []);
 }
 
@@ -128,10 +117,7 @@ fn a_merged_file_is_split_and_never_counted_twice() {
     let import = import(folder.path()).unwrap();
     assert_eq!(summary(&import), [(Some(0), 3), (Some(1), 3)]);
     let rank = import.traces[1].meta.rank.as_ref().unwrap();
-    assert_eq!(
-        (rank.source, rank.label.as_str()),
-        (RankSource::ProcessPrefix, "TP01")
-    );
+    assert_eq!((rank.source, rank.label.as_str()), (RankSource::ProcessPrefix, "TP01"));
 
     let (a, b) = (trace(100, 3), trace(105, 3));
     let files: [(&str, &[u8]); 3] = [
@@ -147,17 +133,11 @@ fn a_merged_file_is_split_and_never_counted_twice() {
         )]
     );
     // Names that say nothing: the events do.
-    let files: [(&str, &[u8]); 3] = [
-        ("a.json", both.as_bytes()),
-        ("rank0.json", a.as_bytes()),
-        ("rank1.json", b.as_bytes()),
-    ];
+    let files: [(&str, &[u8]); 3] =
+        [("a.json", both.as_bytes()), ("rank0.json", a.as_bytes()), ("rank1.json", b.as_bytes())];
     assert_eq!(
         check(&files, &[(Some(0), 3), (Some(1), 3)]),
-        [pair(
-            "a.json",
-            "the same recording as rank0.json and others"
-        )]
+        [pair("a.json", "the same recording as rank0.json and others")]
     );
     // The merged file has a rank that is not here by itself, so it is the one to read.
     assert_eq!(
@@ -169,16 +149,11 @@ fn a_merged_file_is_split_and_never_counted_twice() {
 #[test]
 fn a_copy_is_left_out() {
     let a = trace(100, 3);
-    let files: [(&str, &[u8]); 2] = [
-        ("x-TP-0.trace.json", a.as_bytes()),
-        ("x-TP-0.trace.json.gz", &gzip(a.as_bytes())),
-    ];
+    let files: [(&str, &[u8]); 2] =
+        [("x-TP-0.trace.json", a.as_bytes()), ("x-TP-0.trace.json.gz", &gzip(a.as_bytes()))];
     assert_eq!(
         check(&files, &[(Some(0), 3)]),
-        [pair(
-            "x-TP-0.trace.json.gz",
-            "the same recording as x-TP-0.trace.json"
-        )]
+        [pair("x-TP-0.trace.json.gz", "the same recording as x-TP-0.trace.json")]
     );
 }
 
@@ -204,16 +179,13 @@ fn of_two_stages_decode_is_read() {
 fn a_graph_capture_beside_a_real_trace_is_left_out() {
     let real = trace(100, 3);
     // Ten launches of which one ran, within the function that captures graphs.
-    let mut events: Vec<_> = (0..10)
-        .map(|i| event("cuda_runtime", "cudaLaunchKernel", "1", 10 * i))
-        .collect();
+    let mut events: Vec<_> =
+        (0..10).map(|i| event("cuda_runtime", "cudaLaunchKernel", "1", 10 * i)).collect();
     events.push(kernel("0", 55));
     events.push(event("user_annotation", "_dummy_run", "1", 0));
     let capture = whole("", &events);
-    let files: [(&str, &[u8]); 2] = [
-        ("a_rank0.json", capture.as_bytes()),
-        ("b_rank0.json", real.as_bytes()),
-    ];
+    let files: [(&str, &[u8]); 2] =
+        [("a_rank0.json", capture.as_bytes()), ("b_rank0.json", real.as_bytes())];
     assert_eq!(
         check(&files, &[(Some(0), 3)]),
         [pair(
@@ -225,10 +197,8 @@ fn a_graph_capture_beside_a_real_trace_is_left_out() {
     // As many kernels as launches: work, whatever it is called.
     events.extend((0..9).map(|i| kernel("0", 60 + 10 * i)));
     let work = whole("", &events);
-    let files: [(&str, &[u8]); 2] = [
-        ("rank1.json", work.as_bytes()),
-        ("rank0.json", real.as_bytes()),
-    ];
+    let files: [(&str, &[u8]); 2] =
+        [("rank1.json", work.as_bytes()), ("rank0.json", real.as_bytes())];
     assert_eq!(check(&files, &[(Some(0), 3), (Some(1), 10)]), []);
 }
 
@@ -250,28 +220,12 @@ fn what_is_no_trace_is_left_out_and_what_is_lost_is_an_issue() {
     assert_eq!(reasons[0], pair(".hidden", "hidden file"));
     assert_eq!(
         reasons[1],
-        pair(
-            "b-TP-1.trace.json.gz",
-            "empty trace (0 bytes after decompression)"
-        )
+        pair("b-TP-1.trace.json.gz", "empty trace (0 bytes after decompression)")
     );
-    assert_eq!(
-        reasons[2],
-        pair("key_averages.txt", "plain text, not a trace")
-    );
-    assert_eq!(
-        reasons[3],
-        pair(
-            "more",
-            "a folder beside traces; pass it by itself to read it"
-        )
-    );
+    assert_eq!(reasons[2], pair("key_averages.txt", "plain text, not a trace"));
+    assert_eq!(reasons[3], pair("more", "a folder beside traces; pass it by itself to read it"));
     assert_eq!(reasons[4].0, "server_args.json");
-    assert!(
-        reasons[4].1.starts_with("JSON without `traceEvents`"),
-        "{}",
-        reasons[4].1
-    );
+    assert!(reasons[4].1.starts_with("JSON without `traceEvents`"), "{}", reasons[4].1);
     assert_eq!(codes(&import), ["unreadable_file"]);
     let issue = &import.issues[0];
     assert_eq!(issue.issue.severity, Severity::Error);
@@ -323,10 +277,7 @@ fn an_nsys_export_beside_torch_traces_is_left_out() {
         ("c.nsys-rep", b"NVIDIA Tegra Profiler Report 2025@5@1@1"),
     ];
     let reason = "an nsys export beside torch.profiler traces; pass it by itself to read it";
-    assert_eq!(
-        check(&files, &[(None, 3)]),
-        [pair("b.sqlite", reason), pair("c.nsys-rep", reason)]
-    );
+    assert_eq!(check(&files, &[(None, 3)]), [pair("b.sqlite", reason), pair("c.nsys-rep", reason)]);
 }
 
 #[test]
@@ -346,17 +297,10 @@ fn real_captures_as_folders() {
         folder
     };
     let run = copy("TP2_on__merge5");
-    assert_eq!(
-        summary(&import(run.path()).unwrap()),
-        [(Some(0), 654), (Some(1), 654)]
-    );
+    assert_eq!(summary(&import(run.path()).unwrap()), [(Some(0), 654), (Some(1), 654)]);
     // The same under names that say nothing.
     for (index, entry) in std::fs::read_dir(run.path()).unwrap().enumerate() {
-        std::fs::rename(
-            entry.unwrap().path(),
-            run.path().join(format!("{index}.json")),
-        )
-        .unwrap();
+        std::fs::rename(entry.unwrap().path(), run.path().join(format!("{index}.json"))).unwrap();
     }
     let import_of = import(run.path()).unwrap();
     assert_eq!(summary(&import_of), [(Some(0), 654), (Some(1), 654)]);
@@ -367,18 +311,11 @@ fn real_captures_as_folders() {
     assert!(left_out(&import_of)[0].0.contains("EXTEND"));
     // Two profiles of one rank.
     let (error, _) = text(import(copy("A_o").path()));
-    assert!(
-        error.starts_with("rank 0 is claimed by two files: "),
-        "{error}"
-    );
+    assert!(error.starts_with("rank 0 is claimed by two files: "), "{error}");
     // One database beside text files: the database is the run.
     let nsys = copy("nsys_sglang");
     std::fs::write(nsys.path().join("server.log"), "started").unwrap();
-    let kernels: Vec<_> = import(nsys.path())
-        .unwrap()
-        .traces
-        .iter()
-        .map(|trace| trace.kernels.len())
-        .collect();
+    let kernels: Vec<_> =
+        import(nsys.path()).unwrap().traces.iter().map(|trace| trace.kernels.len()).collect();
     assert_eq!(kernels, [932]);
 }

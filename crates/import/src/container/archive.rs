@@ -33,11 +33,7 @@ pub(crate) fn each_tar_member(
                 let _ = send.send(Message::Failed(error));
             }
         });
-        let mut member = Received {
-            receive,
-            data: Cursor::default(),
-            ended: true,
-        };
+        let mut member = Received { receive, data: Cursor::default(), ended: true };
         while let Ok(message) = member.receive.recv() {
             match message {
                 Message::Member(name) => {
@@ -140,10 +136,7 @@ pub(crate) fn each_zip_member_of_stream(
 
 /// Copies a stream into a temporary file, for what needs a file: zip, SQLite, nsys reports.
 pub(crate) fn spool(mut source: Bytes<'_>, suffix: &str) -> io::Result<tempfile::NamedTempFile> {
-    let mut file = tempfile::Builder::new()
-        .prefix("steptally-")
-        .suffix(suffix)
-        .tempfile()?;
+    let mut file = tempfile::Builder::new().prefix("steptally-").suffix(suffix).tempfile()?;
     io::copy(&mut source, &mut file)?;
     file.flush()?;
     Ok(file)

@@ -96,10 +96,7 @@ impl Foreign {
     /// What starts with `head`, which is neither empty, nor a container, nor JSON, nor SQLite.
     pub(crate) fn of(head: &[u8]) -> Self {
         const MAGICS: [(&[u8], Foreign); 17] = [
-            (
-                b"version https://git-lfs.github.com/spec/",
-                Foreign::GitPointer,
-            ),
+            (b"version https://git-lfs.github.com/spec/", Foreign::GitPointer),
             (b"/annex/objects/", Foreign::GitPointer),
             (b"PAR1", Foreign::Parquet),
             (b"ARROW1", Foreign::Arrow),
@@ -123,11 +120,7 @@ impl Foreign {
         let has = |needle: &[u8]| memmem::find(head, needle).is_some();
         if let [0x80, 2..=5, ..] = head {
             let snapshot = has(b"segments") || has(b"device_traces");
-            return if snapshot {
-                Self::MemorySnapshot
-            } else {
-                Self::Pickle
-            };
+            return if snapshot { Self::MemorySnapshot } else { Self::Pickle };
         }
         if head.iter().all(|&byte| byte == 0) {
             return Self::Zeros;
@@ -145,11 +138,7 @@ impl Foreign {
         }
         if is_repeated_field_one(head) {
             let xplane = [&b"/host:"[..], b"/device:", b"Task Environment"];
-            return if xplane.iter().any(|name| has(name)) {
-                Self::XPlane
-            } else {
-                Self::Perfetto
-            };
+            return if xplane.iter().any(|name| has(name)) { Self::XPlane } else { Self::Perfetto };
         }
         Self::Binary
     }
@@ -157,8 +146,7 @@ impl Foreign {
 
 /// No control characters but white space (and escape, for colours).
 fn is_text(head: &[u8]) -> bool {
-    head.iter()
-        .all(|&byte| byte >= 0x20 || matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b))
+    head.iter().all(|&byte| byte >= 0x20 || matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b))
 }
 
 /// Whether `head` is a protobuf message of nothing but length-delimited fields number 1, the last
@@ -175,10 +163,7 @@ fn is_repeated_field_one(mut head: &[u8]) -> bool {
         }
         let body = &rest[end + 1..];
         // A message starts with the tag of a field that is not 0.
-        if length > 0
-            && body
-                .first()
-                .is_some_and(|&tag| tag < 8 || matches!(tag & 7, 3 | 4 | 6..))
+        if length > 0 && body.first().is_some_and(|&tag| tag < 8 || matches!(tag & 7, 3 | 4 | 6..))
         {
             return false;
         }
@@ -200,22 +185,13 @@ mod tests {
         let perfetto =
             b"\x0a\x04\x40\xc0\x84\x3d\x0a\x04\x40\x80\x89\x7a\x0a\x05\x40\xc0\x8d\xb7\x01";
         for (head, foreign) in [
-            (
-                &b"version https://git-lfs.github.com/spec/v1\noid"[..],
-                Foreign::GitPointer,
-            ),
+            (&b"version https://git-lfs.github.com/spec/v1\noid"[..], Foreign::GitPointer),
             (b"\n <!DOCTYPE HTML><html>", Foreign::Html),
             (b"<?xml version='1.0'?><Error>", Foreign::Xml),
             (perfetto, Foreign::Perfetto),
             // XSpace { planes { id: 1, name: "/host:CPU", lines {.. past the head
-            (
-                b"\x0a\x50\x08\x01\x12\x09/host:CPU\x1a\x30\x08\x02",
-                Foreign::XPlane,
-            ),
-            (
-                b"\x80\x04\x95\x10\0}\x94(\x8c\x08segments",
-                Foreign::MemorySnapshot,
-            ),
+            (b"\x0a\x50\x08\x01\x12\x09/host:CPU\x1a\x30\x08\x02", Foreign::XPlane),
+            (b"\x80\x04\x95\x10\0}\x94(\x8c\x08segments", Foreign::MemorySnapshot),
             (b"\x80\x05\x95abc", Foreign::Pickle),
             (b"PAR1\x15\x04", Foreign::Parquet),
             (b"NVR\0\x01", Foreign::NsightCompute),
@@ -224,12 +200,7 @@ mod tests {
             (b"\0\0\0\0", Foreign::Zeros),
             (b"\x01\x02\x03\xff\xfe", Foreign::Binary),
         ] {
-            assert_eq!(
-                Foreign::of(head),
-                foreign,
-                "{:?}",
-                String::from_utf8_lossy(head)
-            );
+            assert_eq!(Foreign::of(head), foreign, "{:?}", String::from_utf8_lossy(head));
             assert!(!foreign.what().is_empty());
         }
     }

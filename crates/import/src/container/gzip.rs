@@ -21,12 +21,7 @@ pub(crate) struct Gzip<R> {
 
 impl<R: BufRead> Gzip<R> {
     pub(crate) fn new(source: R, damage: Damage) -> Self {
-        Self {
-            member: Some(GzDecoder::new(source)),
-            fresh: true,
-            first: true,
-            damage,
-        }
+        Self { member: Some(GzDecoder::new(source)), fresh: true, first: true, damage }
     }
 
     /// Goes on to the next member, if there is one.
@@ -52,10 +47,9 @@ impl<R: BufRead> Gzip<R> {
 
     fn note_trailing(&self, source: &mut R) -> io::Result<()> {
         let count = io::copy(source, &mut io::sink())?;
-        self.damage
-            .note("trailing_bytes", Severity::Warning, None, || {
-                format!("{count} bytes after the gzip data are no gzip member; left out")
-            });
+        self.damage.note("trailing_bytes", Severity::Warning, None, || {
+            format!("{count} bytes after the gzip data are no gzip member; left out")
+        });
         Ok(())
     }
 }

@@ -60,10 +60,7 @@ fn may_be_json(head: &[u8]) -> bool {
     if matches!(head, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) {
         return true;
     }
-    let text = head
-        .strip_prefix(b"\xef\xbb\xbf")
-        .unwrap_or(head)
-        .trim_ascii_start();
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
     if text.is_empty() {
         return true;
     }

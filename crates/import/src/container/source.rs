@@ -29,14 +29,7 @@ impl DiskFile {
     pub(crate) fn open(path: &Path, progress: Arc<dyn Progress>) -> io::Result<Self> {
         let file = File::open(path)?;
         let total = file.metadata()?.len();
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-            position: 0,
-            reported: 0,
-            total,
-            progress,
-        })
+        Ok(Self { file, path: path.to_owned(), position: 0, reported: 0, total, progress })
     }
 }
 
@@ -51,8 +44,7 @@ impl Read for DiskFile {
         self.position += count as u64;
         if self.position >= self.reported + PROGRESS_STEP || (count == 0 && !buf.is_empty()) {
             self.reported = self.position;
-            self.progress
-                .advance(&self.path, self.position, self.total.max(self.position));
+            self.progress.advance(&self.path, self.position, self.total.max(self.position));
         }
         Ok(count)
     }
@@ -99,13 +91,7 @@ pub(crate) struct Salvage<R> {
 
 impl<R: Read> Salvage<R> {
     pub(crate) fn new(inner: R, layer: &'static str, damage: Damage) -> Self {
-        Self {
-            inner,
-            layer,
-            damage,
-            produced: 0,
-            ended: false,
-        }
+        Self { inner, layer, damage, produced: 0, ended: false }
     }
 }
 
@@ -126,14 +112,13 @@ impl<R: Read> Read for Salvage<R> {
                     ErrorKind::InvalidData | ErrorKind::InvalidInput => "corrupt_stream",
                     _ => "read_error",
                 };
-                self.damage
-                    .note(code, Severity::Error, Some(self.produced), || {
-                        if code == "truncated_stream" {
-                            format!("the {} data end in the middle", self.layer)
-                        } else {
-                            format!("{}: {error}", self.layer)
-                        }
-                    });
+                self.damage.note(code, Severity::Error, Some(self.produced), || {
+                    if code == "truncated_stream" {
+                        format!("the {} data end in the middle", self.layer)
+                    } else {
+                        format!("{}: {error}", self.layer)
+                    }
+                });
                 Ok(0)
             }
         }

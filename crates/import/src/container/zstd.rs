@@ -42,14 +42,7 @@ impl<R: BufRead> Zstd<R> {
     pub(crate) fn new(source: R, damage: Damage) -> Self {
         let decoder = FrameDecoder::new();
         let block = Vec::new();
-        Self {
-            source,
-            decoder,
-            state: State::BetweenFrames,
-            block,
-            first: true,
-            damage,
-        }
+        Self { source, decoder, state: State::BetweenFrames, block, first: true, damage }
     }
 
     /// Reads a frame header into the decoder; skips what is skippable.
@@ -64,11 +57,7 @@ impl<R: BufRead> Zstd<R> {
             if !self.take(4)? {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            let size = self
-                .block
-                .iter()
-                .rev()
-                .fold(0, |size, &byte| size << 8 | u64::from(byte));
+            let size = self.block.iter().rev().fold(0, |size, &byte| size << 8 | u64::from(byte));
             let skipped = io::copy(&mut (&mut self.source).take(size), &mut io::sink())?;
             self.first = false;
             return if skipped < size {
@@ -79,10 +68,9 @@ impl<R: BufRead> Zstd<R> {
         }
         if self.block != MAGIC && !self.first {
             let count = 4 + io::copy(&mut self.source, &mut io::sink())?;
-            self.damage
-                .note("trailing_bytes", Severity::Warning, None, || {
-                    format!("{count} bytes after the zstd data are no frame; left out")
-                });
+            self.damage.note("trailing_bytes", Severity::Warning, None, || {
+                format!("{count} bytes after the zstd data are no frame; left out")
+            });
             return Ok(State::Ended);
         }
         self.first = false;
@@ -101,9 +89,7 @@ impl<R: BufRead> Zstd<R> {
             return Err(ErrorKind::UnexpectedEof.into());
         }
         self.decoder.reset(&self.block[..]).map_err(invalid)?;
-        Ok(State::InFrame {
-            checksum: descriptor & 4 != 0,
-        })
+        Ok(State::InFrame { checksum: descriptor & 4 != 0 })
     }
 
     /// Decodes one block.
@@ -155,9 +141,7 @@ impl<R: BufRead> Zstd<R> {
 
     /// Appends `count` bytes to the block; false: the source ended before.
     fn take(&mut self, count: usize) -> io::Result<bool> {
-        let taken = (&mut self.source)
-            .take(count as u64)
-            .read_to_end(&mut self.block)?;
+        let taken = (&mut self.source).take(count as u64).read_to_end(&mut self.block)?;
         Ok(taken == count)
     }
 }

@@ -30,10 +30,7 @@ pub(crate) fn trace_with(header: &str, pid: &str, first: u32, kernels: u32) -> S
 }
 
 pub(crate) fn whole(header: &str, events: &[String]) -> String {
-    format!(
-        "{{{header}\n\"traceEvents\": [\n{}\n]}}\n",
-        events.join(",\n")
-    )
+    format!("{{{header}\n\"traceEvents\": [\n{}\n]}}\n", events.join(",\n"))
 }
 
 pub(crate) fn kernel(pid: &str, start: u32) -> String {
@@ -95,13 +92,7 @@ pub(crate) fn folder(files: &[(&str, &[u8])]) -> TempDir {
 }
 
 pub(crate) fn import(path: &Path) -> Result<Import, ImportError> {
-    import_path(
-        path,
-        &ImportOptions {
-            threads: Some(2),
-            ..ImportOptions::default()
-        },
-    )
+    import_path(path, &ImportOptions { threads: Some(2), ..ImportOptions::default() })
 }
 
 /// Imports one file with this content, under a name that says nothing.
@@ -112,11 +103,7 @@ pub(crate) fn import_bytes(data: &[u8]) -> Result<Import, ImportError> {
 
 /// (rank, kernels) of each trace.
 pub(crate) fn summary(import: &Import) -> Vec<(Option<u32>, usize)> {
-    import
-        .traces
-        .iter()
-        .map(|trace| (trace.rank(), trace.kernels.len()))
-        .collect()
+    import.traces.iter().map(|trace| (trace.rank(), trace.kernels.len())).collect()
 }
 
 /// The codes of all issues.
