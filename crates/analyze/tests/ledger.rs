@@ -179,6 +179,41 @@ fn host_time_is_split_by_what_the_host_did() {
 }
 
 #[test]
+fn gaps_are_listed_by_what_runs_around_them() {
+    // Two steps of 1000 ns. In each gemm 100, gap 100, norm 100, gap 700 to the next step's gemm.
+    let mut dsl = TraceDsl::rank(0);
+    for step in 0..3i64 {
+        let (at, id) = (step * 1000, step as u64 * 2);
+        dsl = dsl
+            .range("step[DECODE bs=1]", at..at + 900)
+            .launch("cudaLaunchKernel", at + 5..at + 6, id)
+            .kernel("nvjet_a", at + 100..at + 200)
+            .correlation(id)
+            .launch("cudaLaunchKernel", at + 280..at + 281, id + 1)
+            .kernel("rmsnorm", at + 300..at + 400)
+            .correlation(id + 1);
+    }
+    let analysis = run(dsl.build());
+    let gaps: Vec<_> = (analysis.ledger.gaps.iter())
+        .map(|gap| (gap.after.as_str(), gap.before.as_str(), gap.ends_step, gap.ns_per_step))
+        .collect();
+    assert_eq!(gaps, [("rmsnorm", "nvjet_a", true, 700.0), ("nvjet_a", "rmsnorm", false, 100.0)]);
+    // Until 900 in the mark, 900-1000 outside any, 1000-1005 in the next: 505 late, 100 between, 95
+    // latency.
+    let causes: Vec<_> = (analysis.ledger.gaps[0].causes.iter())
+        .map(|cause| (cause.account.as_str(), cause.ns_per_step))
+        .collect();
+    assert_eq!(
+        causes,
+        [
+            ("idle.host_launched_late", 505.0),
+            ("idle.between_steps", 100.0),
+            ("idle.launch_latency", 95.0),
+        ]
+    );
+}
+
+#[test]
 fn a_device_to_host_copy_that_returns_after_its_end_blocks_the_host() {
     // The copy runs 2000-2500, its call returns at 3000: 500 blocked. Launch at 3500: 500 late.
     let trace = one_step(3500, 4000, |dsl| {

@@ -20,11 +20,12 @@ use steptally_trace_model::interval::Interval;
 use steptally_trace_model::{StringId, ThreadId, Timestamp, Trace};
 
 use super::accounts::AccountId;
+use super::gaps::GapBook;
 use super::idle::HostTime;
 use crate::view::LaneView;
 
 /// What kind of event the host was in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ActivityKind {
     Api,
     Op,
@@ -56,11 +57,12 @@ pub(super) struct Activity<'a> {
     pub(super) within: &'a str,
 }
 
-/// Adds the host's time to its accounts; returns it by activity.
+/// Adds the host's time to its accounts and to its gaps; returns it by activity.
 pub(super) fn attribute<'a>(
     view: &LaneView<'a>,
     mut host_time: Vec<HostTime>,
     amounts: &mut [Vec<i64>],
+    gaps: &mut GapBook<'a>,
 ) -> HashMap<Activity<'a>, i64> {
     let trace = view.lane.trace;
     let marks = StepMarks::new(view);
@@ -83,6 +85,7 @@ pub(super) fn attribute<'a>(
                 amounts[time.window][account.index()] += ns;
                 let key = Key { account, kind: state.kind, name: state.name, within: state.within };
                 *sums.entry(key).or_default() += ns;
+                gaps.add_host(time.gap, account, key.kind, key.name, key.within, ns);
             });
         }
     }

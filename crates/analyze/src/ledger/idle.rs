@@ -30,6 +30,8 @@ const LAUNCH_LATENCY: Nanos = Nanos::from_ns(20_000);
 /// A stretch in which the GPU waited for the host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostTime {
+    /// Index of the gap it is part of.
+    pub(super) gap: usize,
     pub(super) window: usize,
     /// The thread that launches the next work.
     pub(super) thread: ThreadId,
@@ -52,8 +54,8 @@ impl<'a> Causes<'a> {
         Self { view, host_time: Vec::new(), begun: HashSet::new(), seen_until: 0, hint: 0 }
     }
 
-    /// Splits a gap; gaps come in order of time. The host's part is kept for later.
-    pub(super) fn split(&mut self, gap: &Gap, mut add: impl FnMut(AccountId, i64)) {
+    /// Splits the gap of this index; gaps come in order of time. The host's part is kept for later.
+    pub(super) fn split(&mut self, index: usize, gap: &Gap, mut add: impl FnMut(AccountId, i64)) {
         let length = gap.interval.length().as_ns();
         let Some(next) = gap.next else {
             return add(AccountId::UNKNOWN, length);
@@ -73,6 +75,7 @@ impl<'a> Causes<'a> {
         let ready = (trace.api_calls.end(call) + LAUNCH_LATENCY).clamp(called, end);
         if called > start {
             self.host_time.push(HostTime {
+                gap: index,
                 window: gap.window,
                 thread: trace.api_calls.thread[call],
                 interval: Interval { start, end: called },

@@ -11,6 +11,7 @@
 //! ```
 
 mod accounts;
+mod gaps;
 mod host;
 mod idle;
 mod sweep;
@@ -24,6 +25,7 @@ use crate::stats::distribution;
 use crate::view::{LaneView, extent};
 
 use accounts::{AccountId, Accounts};
+use gaps::GapBook;
 use host::Activity;
 
 /// Amounts of one lane: per window and account, and beside the accounts.
@@ -33,6 +35,7 @@ struct LaneLedger<'a> {
     hidden_communication: Nanos,
     hidden_copy: Nanos,
     activity: HashMap<Activity<'a>, i64>,
+    gaps: GapBook<'a>,
 }
 
 /// Accounts for the windows of all lanes.
@@ -88,6 +91,7 @@ pub(crate) fn account_time(
         hidden_communication_ns_per_step: hidden(|ledger| ledger.hidden_communication),
         hidden_copy_ns_per_step: hidden(|ledger| ledger.hidden_copy),
         host_activity: host_activity(&ledgers, &accounts, per_step),
+        gaps: gaps::summarise(ledgers.iter().map(|ledger| &ledger.gaps), &accounts, n),
         accounts: entries,
     }
 }
@@ -137,18 +141,23 @@ fn host_activity(
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-fn account_lane<'a>(view: &LaneView<'a>, accounts: &Accounts<'_>) -> LaneLedger<'a> {
+fn account_lane<'a>(view: &'a LaneView<'a>, accounts: &Accounts<'_>) -> LaneLedger<'a> {
     let mut amounts = vec![vec![0i64; accounts.len()]; view.windows.len()];
     let swept = sweep::sweep(view, accounts, &mut amounts);
     let mut causes = idle::Causes::new(view);
-    for gap in &swept.gaps {
-        causes.split(gap, |account, ns| amounts[gap.window][account.index()] += ns);
+    let mut gaps = GapBook::new(view, &swept.gaps);
+    for (index, gap) in swept.gaps.iter().enumerate() {
+        causes.split(index, gap, |account, ns| {
+            amounts[gap.window][account.index()] += ns;
+            gaps.add(index, account, ns);
+        });
     }
-    let activity = host::attribute(view, causes.into_host_time(), &mut amounts);
+    let activity = host::attribute(view, causes.into_host_time(), &mut amounts, &mut gaps);
     LaneLedger {
         amounts,
         hidden_communication: swept.hidden_communication,
         hidden_copy: swept.hidden_copy,
         activity,
+        gaps,
     }
 }

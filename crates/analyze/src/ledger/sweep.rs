@@ -18,6 +18,8 @@ pub(super) struct Gap {
     /// The work that ends it (index into the lane's ops); `None` at the end of the last window of
     /// a whole-window ledger.
     pub(super) next: Option<usize>,
+    /// The work whose end begins it: the last to end of all before it.
+    pub(super) previous: Option<usize>,
     /// Whether the next work is the first of the next step.
     pub(super) at_boundary: bool,
 }
@@ -58,11 +60,15 @@ pub(super) fn sweep(
         Swept { gaps: Vec::new(), hidden_communication: Nanos::ZERO, hidden_copy: Nanos::ZERO };
     let mut active: Vec<Active> = Vec::new();
     let mut next = 0;
+    let mut last_to_end: Option<usize> = None;
     for (window, &within) in view.windows.iter().enumerate() {
         let mut at = within.start;
         while at < within.end {
             while let Some(op) = ops.get(next).filter(|op| op.start <= at) {
                 active.push(classify.active(*op));
+                if last_to_end.is_none_or(|last| ops[last].end <= op.end) {
+                    last_to_end = Some(next);
+                }
                 next += 1;
             }
             active.retain(|work| work.end > at);
@@ -73,6 +79,7 @@ pub(super) fn sweep(
                     window,
                     interval,
                     next: (next < ops.len()).then_some(next),
+                    previous: last_to_end,
                     at_boundary: next_start >= within.end,
                 });
                 at = interval.end;

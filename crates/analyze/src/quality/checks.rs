@@ -5,7 +5,7 @@ use steptally_trace_model::{Nanos, Timestamp, Trace};
 use super::Inputs;
 use crate::gpu::{GpuKind, Lane};
 use crate::links::{ApiIndex, NO_OP, OpTree};
-use crate::results::{AccountGroup, Check, CheckStatus, LeftOut};
+use crate::results::{AccountGroup, Check, CheckStatus, LedgerScope, LeftOut};
 
 /// Idle beyond this share of the period deserves a word about what a profiler does to it.
 const IDLE_SHARE: f64 = 0.3;
@@ -373,7 +373,12 @@ fn profiler_dilation(inputs: &Inputs<'_>) -> Check {
     let accounts = &inputs.ledger.accounts;
     let idle: f64 =
         accounts.iter().filter(|a| a.group == AccountGroup::Idle).map(|a| a.ratio).sum();
-    let status = if idle > IDLE_SHARE { CheckStatus::Note } else { CheckStatus::Pass };
+    let steps = inputs.ledger.scope == LedgerScope::Steps;
+    let status = match steps {
+        false => CheckStatus::NotApplicable,
+        true if idle > IDLE_SHARE => CheckStatus::Note,
+        true => CheckStatus::Pass,
+    };
     let effect = if status == CheckStatus::Note {
         format!(
             "{:.0} % of the period is idle: a profiler slows the host, so idle time is an upper \

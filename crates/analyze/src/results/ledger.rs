@@ -40,6 +40,8 @@ pub struct Ledger {
     pub hidden_copy_ns_per_step: f64,
     /// What the host was doing during idle time that is its own doing, most time first.
     pub host_activity: Vec<HostActivity>,
+    /// The gaps that make up 95 % of the idle time, by what runs before and after, most time first.
+    pub gaps: Vec<Gap>,
 }
 
 /// Whose time an account is.
@@ -92,5 +94,37 @@ pub struct HostActivity {
     /// when there is none.
     pub within: String,
     /// Mean over steps.
+    pub ns_per_step: f64,
+}
+
+/// All gaps between the same two pieces of work.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Gap {
+    /// The kernel or copy that ends before the gap; empty at the start of a window.
+    pub after: String,
+    /// The kernel or copy that ends the gap; empty at the end of the trace.
+    pub before: String,
+    /// Whether the gap ends at the first work of the next step.
+    pub ends_step: bool,
+    /// Mean number per step.
+    pub count_per_step: f64,
+    /// Mean time per step.
+    pub ns_per_step: f64,
+    /// Median length.
+    pub median_ns: f64,
+    /// Largest length.
+    pub max_ns: i64,
+    /// Its idle accounts, most time first.
+    pub causes: Vec<GapCause>,
+    /// What the host was doing in it, most time first, at most five.
+    pub host_activity: Vec<HostActivity>,
+}
+
+/// An idle account's part of a gap.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct GapCause {
+    /// The account.
+    pub account: String,
+    /// Mean time per step.
     pub ns_per_step: f64,
 }

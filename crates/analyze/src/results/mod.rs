@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use devices::{DeviceUse, LeftOut, RankSummary};
-pub use ledger::{Account, AccountGroup, HostActivity, Ledger, LedgerScope};
+pub use ledger::{Account, AccountGroup, Gap, GapCause, HostActivity, Ledger, LedgerScope};
 pub use quality::{Check, CheckStatus, Grade, Quality, Refusal};
 pub use steps::{Confidence, Distribution, RankSteps, Selected, Step, StepTable};
 pub use work::{KernelSummary, OpSummary};

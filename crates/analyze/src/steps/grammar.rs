@@ -59,8 +59,8 @@ impl Grammar {
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Pattern => "ranges that match the given pattern",
-            Self::SgLang => "SGLang's step[..] marks",
-            Self::Vllm => "vLLM's execute_.. marks",
+            Self::SgLang => "step[..] marks of SGLang",
+            Self::Vllm => "execute_.. marks of vLLM",
             Self::ProfilerStep => "ProfilerStep# marks",
             Self::Generic => "ranges named like steps",
         }
