@@ -62,11 +62,7 @@ impl<'a> Args<'a> {
             self.member(key, scanner)?;
             more = scanner.next_member(false)?;
         }
-        self.raw = Text {
-            bytes: &scanner.text[start..scanner.at],
-            at: start,
-            ..Text::default()
-        };
+        self.raw = Text { bytes: &scanner.text[start..scanner.at], at: start, ..Text::default() };
         Ok(())
     }
 
@@ -189,10 +185,7 @@ fn read_digits(scanner: &mut Scanner<'_>) -> Option<u64> {
         value = value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
         at += 1;
     }
-    let ended = matches!(
-        scanner.text.get(at),
-        Some(b',' | b'}' | b' ' | b'\n' | b']')
-    );
+    let ended = matches!(scanner.text.get(at), Some(b',' | b'}' | b' ' | b'\n' | b']'));
     if at == start || at - start > 19 || !ended {
         return None;
     }
@@ -203,11 +196,7 @@ fn read_digits(scanner: &mut Scanner<'_>) -> Option<u64> {
 /// `[64, 1, 1]`; anything else is skipped.
 fn read_triple(to: &mut [u32; 3], scanner: &mut Scanner<'_>) -> Result<(), Stop> {
     let text = scanner.value()?;
-    let Some(inner) = text
-        .bytes
-        .strip_prefix(b"[")
-        .and_then(|text| text.strip_suffix(b"]"))
-    else {
+    let Some(inner) = text.bytes.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]")) else {
         return Ok(());
     };
     let mut numbers = inner.split(|&byte| byte == b',').map(|text| {
@@ -216,12 +205,9 @@ fn read_triple(to: &mut [u32; 3], scanner: &mut Scanner<'_>) -> Result<(), Stop>
             value.checked_mul(10)?.checked_add(digit)
         })
     });
-    if let (Some(Some(x)), Some(Some(y)), Some(Some(z)), None) = (
-        numbers.next(),
-        numbers.next(),
-        numbers.next(),
-        numbers.next(),
-    ) {
+    if let (Some(Some(x)), Some(Some(y)), Some(Some(z)), None) =
+        (numbers.next(), numbers.next(), numbers.next(), numbers.next())
+    {
         *to = [x, y, z];
     }
     Ok(())

@@ -38,10 +38,7 @@ pub(super) fn parse(
 }
 
 fn parsed(store: Store<'_>, end: BlockEnd) -> Parsed {
-    let lanes = store
-        .lanes
-        .into_iter()
-        .map(|lane| (lane.prefix, lane.builder, lane.window));
+    let lanes = store.lanes.into_iter().map(|lane| (lane.prefix, lane.builder, lane.window));
     Parsed {
         lanes: lanes.collect(),
         issues: store.issues,
@@ -167,15 +164,8 @@ impl<'o> Assembly<'o> {
     /// Feeds text around the events; where events begin in it.
     fn around(&mut self, text: &[u8], offset: u64) -> Option<usize> {
         // The byte order mark of UTF-8.
-        let mark = if offset == 0 && text.starts_with(b"\xef\xbb\xbf") {
-            3
-        } else {
-            0
-        };
-        match self
-            .top
-            .feed(&text[mark..], offset + mark as u64, &mut self.issues)
-        {
+        let mark = if offset == 0 && text.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+        match self.top.feed(&text[mark..], offset + mark as u64, &mut self.issues) {
             Fed::All => None,
             Fed::Events(at) => {
                 self.mode = Mode::Events(Place::Start);
@@ -216,16 +206,12 @@ impl<'o> Assembly<'o> {
             let index = match known {
                 Some(index) => index,
                 None if self.lanes.len() < MAX_LANES => {
-                    self.lanes.push(WholeLane {
-                        prefix,
-                        ..WholeLane::default()
-                    });
+                    self.lanes.push(WholeLane { prefix, ..WholeLane::default() });
                     self.lanes.len() - 1
                 }
                 None => {
                     let text = || excerpt(&prefix);
-                    self.issues
-                        .note("too_many_lanes", Severity::Error, None, text);
+                    self.issues.note("too_many_lanes", Severity::Error, None, text);
                     continue;
                 }
             };
@@ -241,17 +227,14 @@ impl<'o> Assembly<'o> {
         let bytes = end.bytes;
         let truncated = end.error.is_some();
         if let Some(start) = &self.not_json {
-            return Err(TorchError::NotJson {
-                found: describe(start),
-            });
+            return Err(TorchError::NotJson { found: describe(start) });
         }
         if let Some(error) = end.error {
             if bytes == 0 {
                 return Err(TorchError::Unreadable(error));
             }
             let text = || error.to_string();
-            self.issues
-                .note("source_truncated", Severity::Error, Some(bytes), text);
+            self.issues.note("source_truncated", Severity::Error, Some(bytes), text);
         } else if self.top.is_untouched() {
             return Err(TorchError::Empty { bytes });
         }
@@ -259,11 +242,7 @@ impl<'o> Assembly<'o> {
         let open = matches!(self.mode, Mode::Events(_)) || self.top.is_open();
         if open && !truncated {
             // A bare array need not be closed.
-            let severity = if self.top.bare {
-                Severity::Info
-            } else {
-                Severity::Warning
-            };
+            let severity = if self.top.bare { Severity::Info } else { Severity::Warning };
             let text = || "the text ends before its closing bracket".into();
             self.issues.note("not_closed", severity, Some(bytes), text);
         }
@@ -271,30 +250,15 @@ impl<'o> Assembly<'o> {
             return Err(self.nothing_read());
         }
         let partial = self.issues.worst() == Some(Severity::Error);
-        let meta = TraceMeta {
-            partial,
-            ..std::mem::take(&mut self.top.meta)
-        };
-        Ok(TorchRead {
-            lanes: finish_lanes(self.lanes, &meta),
-            issues: self.issues,
-            bytes,
-        })
+        let meta = TraceMeta { partial, ..std::mem::take(&mut self.top.meta) };
+        Ok(TorchRead { lanes: finish_lanes(self.lanes, &meta), issues: self.issues, bytes })
     }
 
     fn nothing_read(mut self) -> TorchError {
         let grave = |issue: &&steptally_trace_model::Issue| issue.severity == Severity::Error;
-        let first = self
-            .issues
-            .iter()
-            .find(grave)
-            .or_else(|| self.issues.iter().next());
+        let first = self.issues.iter().find(grave).or_else(|| self.issues.iter().next());
         let detail = first.map(|issue| {
-            let at = issue
-                .first
-                .byte_offset
-                .map(|at| format!(" at byte {at}"))
-                .unwrap_or_default();
+            let at = issue.first.byte_offset.map(|at| format!(" at byte {at}")).unwrap_or_default();
             format!("{}{at}: {}", issue.code, issue.first.text)
         });
         if self.top.seen_events || self.issues.find("source_truncated").is_some() {
@@ -328,21 +292,12 @@ fn finish_lanes(lanes: Vec<WholeLane>, meta: &TraceMeta) -> Vec<Lane> {
                 builder.meta.rank = None;
             }
             let prefix = String::from_utf8_lossy(&lane.prefix).into_owned();
-            Lane {
-                prefix,
-                trace: builder.finish(),
-            }
+            Lane { prefix, trace: builder.finish() }
         })
         .collect();
     if finished.is_empty() {
-        let trace = Trace {
-            meta: meta.clone(),
-            ..TraceBuilder::default().finish()
-        };
-        finished.push(Lane {
-            prefix: String::new(),
-            trace,
-        });
+        let trace = Trace { meta: meta.clone(), ..TraceBuilder::default().finish() };
+        finished.push(Lane { prefix: String::new(), trace });
     }
     finished
 }
@@ -361,11 +316,7 @@ fn place_ranges_on_streams(builder: &mut TraceBuilder) {
             _ => id,
         }
     };
-    let moved: Vec<StreamId> = builder
-        .streams
-        .iter()
-        .map(|(id, _)| stream_of(id))
-        .collect();
+    let moved: Vec<StreamId> = builder.streams.iter().map(|(id, _)| stream_of(id)).collect();
     for id in &mut builder.gpu_ranges.stream {
         *id = moved[id.index()];
     }
@@ -391,9 +342,6 @@ fn describe(start: &[u8]) -> String {
     } else if start.starts_with(b"SQLite format 3") {
         "an SQLite database".into()
     } else {
-        format!(
-            "it begins with `{}`",
-            excerpt(&start[..start.len().min(40)])
-        )
+        format!("it begins with `{}`", excerpt(&start[..start.len().min(40)]))
     }
 }

@@ -112,9 +112,7 @@ pub(super) fn read_events<'t>(
 
 fn note(store: &mut Store<'_>, text: &[u8], at: usize, code: &'static str, severity: Severity) {
     let offset = store.base + at as u64;
-    store
-        .issues
-        .note(code, severity, Some(offset), || excerpt(&text[at..]));
+    store.issues.note(code, severity, Some(offset), || excerpt(&text[at..]));
 }
 
 /// Reads an event again that broke the grammar, with repairs.
@@ -158,13 +156,7 @@ fn odd_element(
     let start = scanner.at;
     match scanner.value() {
         Ok(_) => {
-            note(
-                store,
-                scanner.text,
-                start,
-                "not_an_event",
-                Severity::Warning,
-            );
+            note(store, scanner.text, start, "not_an_event", Severity::Warning);
             Outcome::Done
         }
         Err(Stop::End) if cut != Cut::EndOfFile => Outcome::Ended(BlockEnd::InEvent(start, place)),
@@ -195,11 +187,7 @@ fn lose(
     let lost = &text[start..resume];
     let count = memchr::memmem::find_iter(lost, b"\"ph\"").count().max(1) as u64;
     let offset = Some(store.base + start as u64);
-    store
-        .issues
-        .note_many("lost_event", Severity::Error, count, offset, || {
-            excerpt(lost)
-        });
+    store.issues.note_many("lost_event", Severity::Error, count, offset, || excerpt(lost));
     scanner.at = resume;
     outcome
 }

@@ -38,33 +38,18 @@ fn dump(read: &TorchRead) -> String {
         }
         let mut names: Vec<_> = trace.thread_names.iter().collect();
         names.sort_unstable();
-        let _ = writeln!(
-            out,
-            "{names:?} {:?}",
-            trace.strings.iter().collect::<Vec<_>>()
-        );
+        let _ = writeln!(out, "{names:?} {:?}", trace.strings.iter().collect::<Vec<_>>());
     }
     for issue in read.issues.iter() {
         // What is shown of an example may end where its block ends.
         let at = issue.first.byte_offset;
-        let _ = writeln!(
-            out,
-            "{} {:?} {} {at:?}",
-            issue.code, issue.severity, issue.count
-        );
+        let _ = writeln!(out, "{} {:?} {} {at:?}", issue.code, issue.severity, issue.count);
     }
     out
 }
 
 fn read(text: &[u8], threads: usize, block_size: usize) -> String {
-    match read_planned(
-        text,
-        Plan {
-            threads,
-            block_size,
-        },
-        &ImportOptions::default(),
-    ) {
+    match read_planned(text, Plan { threads, block_size }, &ImportOptions::default()) {
         Ok(read) => dump(&read),
         Err(error) => error.to_string(),
     }
@@ -102,9 +87,7 @@ fn traces(folder: PathBuf) -> Vec<(String, Vec<u8>)> {
                 let raw = std::fs::read(&path).unwrap();
                 let mut text = Vec::new();
                 if raw.starts_with(&[0x1f, 0x8b]) {
-                    flate2::read::MultiGzDecoder::new(&raw[..])
-                        .read_to_end(&mut text)
-                        .unwrap();
+                    flate2::read::MultiGzDecoder::new(&raw[..]).read_to_end(&mut text).unwrap();
                 } else {
                     text = raw;
                 }
@@ -132,10 +115,7 @@ fn public_traces_are_read_alike_in_blocks_of_any_size() {
         PathBuf::from,
     );
     if !folder.is_dir() {
-        eprintln!(
-            "SKIPPED: no folder of public traces at {}",
-            folder.display()
-        );
+        eprintln!("SKIPPED: no folder of public traces at {}", folder.display());
         return;
     }
     for (name, text) in traces(folder.join("traces")) {

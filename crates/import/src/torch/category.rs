@@ -53,10 +53,7 @@ pub(super) fn kind_of(category: &[u8]) -> Kind {
 /// What a copy does, from its name (`Memcpy DtoD (Device -> Device)`) or, where that does not say,
 /// from its `kind` argument (`DtoH`).
 pub(super) fn copy_kind(name: &[u8], kind: &[u8]) -> CopyKind {
-    [name, kind]
-        .into_iter()
-        .find_map(direction)
-        .unwrap_or_default()
+    [name, kind].into_iter().find_map(direction).unwrap_or_default()
 }
 
 fn direction(text: &[u8]) -> Option<CopyKind> {
@@ -82,11 +79,7 @@ fn direction(text: &[u8]) -> Option<CopyKind> {
 /// Whether the host side of a copy is pageable, where its name says.
 pub(super) fn pageable(name: &[u8]) -> Option<bool> {
     let has = |part: &str| memchr::memmem::find(name, part.as_bytes()).is_some();
-    if has("Pageable") {
-        Some(true)
-    } else {
-        has("Pinned").then_some(false)
-    }
+    if has("Pageable") { Some(true) } else { has("Pinned").then_some(false) }
 }
 
 /// What an NPU executed, from `Task Type`: kernels have an engine in theirs, the others are waits
@@ -109,23 +102,11 @@ mod tests {
     #[test]
     fn a_copy_says_what_it_does() {
         let check = |name: &str, kind: &str, expected| {
-            assert_eq!(
-                copy_kind(name.as_bytes(), kind.as_bytes()),
-                expected,
-                "{name} {kind}"
-            );
+            assert_eq!(copy_kind(name.as_bytes(), kind.as_bytes()), expected, "{name} {kind}");
         };
         check("Memcpy HtoD (Pinned -> Device)", "", CopyKind::HostToDevice);
-        check(
-            "Memcpy DtoH (Device -> Pageable)",
-            "",
-            CopyKind::DeviceToHost,
-        );
-        check(
-            "Memcpy DtoD (Device -> Device)",
-            "",
-            CopyKind::DeviceToDevice,
-        );
+        check("Memcpy DtoH (Device -> Pageable)", "", CopyKind::DeviceToHost);
+        check("Memcpy DtoD (Device -> Device)", "", CopyKind::DeviceToDevice);
         check("Memcpy PtoP (Device -> Device)", "", CopyKind::PeerToPeer);
         check("Memset (Device)", "", CopyKind::Memset);
         check("CopyDeviceToHost", "", CopyKind::DeviceToHost);

@@ -175,10 +175,7 @@ fn read_time(scanner: &mut Scanner<'_>) -> Result<Time, Stop> {
             [b'.', a, b, c, ..]
                 if a.is_ascii_digit() && b.is_ascii_digit() && c.is_ascii_digit() =>
             {
-                (
-                    i64::from(a - b'0') * 100 + i64::from(b - b'0') * 10 + i64::from(c - b'0'),
-                    4,
-                )
+                (i64::from(a - b'0') * 100 + i64::from(b - b'0') * 10 + i64::from(c - b'0'), 4)
             }
             _ => (0, 0),
         };

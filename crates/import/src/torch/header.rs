@@ -52,11 +52,7 @@ pub(super) fn take(
         "with_stack" => meta.with_stack = flag(&value),
         "baseTimeNanoseconds" => meta.base_time_ns = integer(&value),
         "ERROR" | "WARNING" => {
-            let messages = value
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str);
+            let messages = value.as_array().into_iter().flatten().filter_map(Value::as_str);
             let room = MAX_DIAGNOSTICS.saturating_sub(meta.diagnostics.len());
             meta.diagnostics.extend(messages.take(room).map(Into::into));
         }
@@ -77,12 +73,8 @@ fn add_version(meta: &mut TraceMeta, key: &str, value: &Value) {
 
 fn take_devices(meta: &mut TraceMeta, value: &Value) {
     for device in value.as_array().into_iter().flatten() {
-        let number = |key: &str| {
-            device
-                .get(key)
-                .and_then(integer)
-                .and_then(|n| u32::try_from(n).ok())
-        };
+        let number =
+            |key: &str| device.get(key).and_then(integer).and_then(|n| u32::try_from(n).ok());
         let Some(ordinal) = number("id") else {
             continue;
         };
@@ -91,11 +83,7 @@ fn take_devices(meta: &mut TraceMeta, value: &Value) {
         }
         meta.devices.push(DeviceProperties {
             device: ordinal,
-            name: device
-                .get("name")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .into(),
+            name: device.get("name").and_then(Value::as_str).unwrap_or_default().into(),
             total_memory_bytes: device.get("totalGlobalMem").and_then(Value::as_u64),
             sm_count: number("numSms"),
             compute_capability: number("computeMajor").zip(number("computeMinor")),
@@ -105,19 +93,10 @@ fn take_devices(meta: &mut TraceMeta, value: &Value) {
 }
 
 fn take_distributed(meta: &mut TraceMeta, value: &Value) {
-    let number = |key: &str| {
-        value
-            .get(key)
-            .and_then(integer)
-            .and_then(|n| u32::try_from(n).ok())
-    };
+    let number = |key: &str| value.get(key).and_then(integer).and_then(|n| u32::try_from(n).ok());
     if let Some(rank) = number("rank") {
         let source = RankSource::DistributedInfo;
-        meta.rank = Some(Rank {
-            number: rank,
-            source,
-            label: String::new(),
-        });
+        meta.rank = Some(Rank { number: rank, source, label: String::new() });
     }
     meta.world_size = number("world_size").or(meta.world_size);
     for key in ["nccl_version", "backend"] {
@@ -130,36 +109,20 @@ fn take_distributed(meta: &mut TraceMeta, value: &Value) {
         Some(Value::Number(number)) => number.to_string(),
         _ => String::new(),
     };
-    for group in value
-        .get("pg_config")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
-        let ranks = group
-            .get("ranks")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten();
+    for group in value.get("pg_config").and_then(Value::as_array).into_iter().flatten() {
+        let ranks = group.get("ranks").and_then(Value::as_array).into_iter().flatten();
         meta.process_groups.push(ProcessGroup {
             name: text(group, "pg_name"),
             description: text(group, "pg_desc"),
-            ranks: ranks
-                .filter_map(integer)
-                .filter_map(|n| u32::try_from(n).ok())
-                .collect(),
+            ranks: ranks.filter_map(integer).filter_map(|n| u32::try_from(n).ok()).collect(),
         });
     }
 }
 
 fn integer(value: &Value) -> Option<i64> {
-    value
-        .as_i64()
-        .or_else(|| value.as_str().and_then(|text| text.trim().parse().ok()))
+    value.as_i64().or_else(|| value.as_str().and_then(|text| text.trim().parse().ok()))
 }
 
 fn flag(value: &Value) -> Option<bool> {
-    value
-        .as_bool()
-        .or_else(|| integer(value).map(|number| number != 0))
+    value.as_bool().or_else(|| integer(value).map(|number| number != 0))
 }

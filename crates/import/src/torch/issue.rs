@@ -35,9 +35,8 @@ pub(super) fn note_repairs(
 ) {
     for (repair, at) in repairs.drain(..) {
         let (code, severity) = repair.code();
-        issues.note(code, severity, Some(base + at as u64), || {
-            excerpt(&text[at.min(text.len())..])
-        });
+        issues
+            .note(code, severity, Some(base + at as u64), || excerpt(&text[at.min(text.len())..]));
     }
 }
 

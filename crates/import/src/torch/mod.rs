@@ -73,14 +73,7 @@ pub fn read_torch<R: Read + Send>(
     let threads = options
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-    read_planned(
-        source,
-        Plan {
-            threads,
-            block_size: BLOCK_SIZE,
-        },
-        options,
-    )
+    read_planned(source, Plan { threads, block_size: BLOCK_SIZE }, options)
 }
 
 /// As [`read_torch`], with the number of threads and the size of blocks chosen.
@@ -99,7 +92,6 @@ fn read_planned<R: Read + Send>(
     let units = Cursor::new(start.split_off(mark)).chain(source);
     let mut read = pipeline::read(Utf16::new(units, order), plan, &options.keep_args)?;
     let text = || "read as UTF-16; byte offsets are those of its UTF-8 form".into();
-    read.issues
-        .note("utf16_text", Severity::Info, Some(0), text);
+    read.issues.note("utf16_text", Severity::Info, Some(0), text);
     Ok(read)
 }

@@ -83,11 +83,9 @@ fn small_exponent(text: &[u8]) -> Option<i32> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let magnitude = digits.iter().fold(0i32, |value, &byte| {
-        value
-            .saturating_mul(10)
-            .saturating_add(i32::from(byte - b'0'))
-    });
+    let magnitude = digits
+        .iter()
+        .fold(0i32, |value, &byte| value.saturating_mul(10).saturating_add(i32::from(byte - b'0')));
     Some(sign * magnitude.min(100_000))
 }
 
@@ -118,10 +116,7 @@ mod tests {
         check("-1.0005", Some(-1_001));
         check("36755584001.1976", Some(36_755_584_001_198));
         check("0.00049999999999999999999999999999999999999999999", Some(0));
-        check(
-            "0.99999999999999999999999999999999999999999999999",
-            Some(1_000),
-        );
+        check("0.99999999999999999999999999999999999999999999999", Some(1_000));
     }
 
     #[test]
@@ -135,9 +130,7 @@ mod tests {
 
     #[test]
     fn what_is_no_time_is_refused() {
-        for text in [
-            "", "-", ".", "nan", "inf", "1e", "1e+", "1.2.3", "0x10", "1e300", "null",
-        ] {
+        for text in ["", "-", ".", "nan", "inf", "1e", "1e+", "1.2.3", "0x10", "1e300", "null"] {
             check(text, None);
         }
         check("9223372036854775.807", Some(i64::MAX));
@@ -146,10 +139,7 @@ mod tests {
 
     #[test]
     fn ids_keep_all_64_bits() {
-        assert_eq!(
-            unsigned(b"10159970886766084423"),
-            Some(10_159_970_886_766_084_423)
-        );
+        assert_eq!(unsigned(b"10159970886766084423"), Some(10_159_970_886_766_084_423));
         assert_eq!(unsigned(b"18446744073709551615"), Some(u64::MAX));
         assert_eq!(unsigned(b"18446744073709551616"), None);
         assert_eq!(unsigned(b"9007199254740993"), Some((1 << 53) + 1));

@@ -19,11 +19,7 @@ pub(super) struct Mark {
 
 impl Mark {
     pub(super) fn new(event: &Event<'_>, at: Timestamp, base: u64) -> Self {
-        Self {
-            text: event.text.into(),
-            at,
-            offset: base + event.at as u64,
-        }
+        Self { text: event.text.into(), at, offset: base + event.at as u64 }
     }
 
     fn event(&self) -> Event<'_> {
@@ -80,9 +76,7 @@ impl Pairs {
     pub(super) fn finish(self, issues: &mut Issues) {
         let mut unmatched: Vec<Mark> = self.open.into_values().flatten().collect();
         unmatched.sort_by_key(|mark| mark.offset);
-        unmatched
-            .iter()
-            .for_each(|mark| note_unmatched(issues, mark));
+        unmatched.iter().for_each(|mark| note_unmatched(issues, mark));
     }
 }
 
@@ -96,10 +90,5 @@ pub(super) fn store<'t>(store: &mut Store<'t>, pairs: &'t [(Mark, Timestamp)]) {
 
 fn note_unmatched(issues: &mut Issues, mark: &Mark) {
     let text = || excerpt(&mark.text);
-    issues.note(
-        "unmatched_begin_end",
-        Severity::Warning,
-        Some(mark.offset),
-        text,
-    );
+    issues.note("unmatched_begin_end", Severity::Warning, Some(mark.offset), text);
 }

@@ -108,15 +108,9 @@ fn work(todo: &Mutex<Receiver<(usize, Block)>>, done: &Sender<Done>, keep_args: 
             return;
         };
         drop(todo);
-        let parsed = block.at_boundary.then(|| {
-            parse(
-                &block.text,
-                block.offset,
-                Place::AfterComma,
-                block.cut,
-                keep_args,
-            )
-        });
+        let parsed = block
+            .at_boundary
+            .then(|| parse(&block.text, block.offset, Place::AfterComma, block.cut, keep_args));
         if done.send((number, block, parsed)).is_err() {
             return;
         }

@@ -10,10 +10,8 @@ use super::text::intern;
 
 /// Names of processes and threads.
 pub(super) fn metadata<'t>(store: &mut Store<'t>, event: &mut Event<'t>) {
-    let (is_process, is_thread) = (
-        event.name.bytes == b"process_name",
-        event.name.bytes == b"thread_name",
-    );
+    let (is_process, is_thread) =
+        (event.name.bytes == b"process_name", event.name.bytes == b"thread_name");
     if !(is_process || is_thread) || !event.has_args {
         return;
     }
@@ -23,9 +21,7 @@ pub(super) fn metadata<'t>(store: &mut Store<'t>, event: &mut Event<'t>) {
     };
     let name = intern(&mut part.builder.strings, issues, event.args.name, base);
     if is_process {
-        let process = part
-            .builder
-            .process(&String::from_utf8_lossy(event.pid.bytes));
+        let process = part.builder.process(&String::from_utf8_lossy(event.pid.bytes));
         part.builder.process_names.insert(process, name);
     } else {
         let thread = part.thread(event);
@@ -59,18 +55,9 @@ pub(super) fn counter<'t>(store: &mut Store<'t>, event: &mut Event<'t>) {
             full.push_str(if full.is_empty() { "" } else { " " });
             full.push_str(&String::from_utf8_lossy(series));
         }
-        let text = Text {
-            bytes: full.as_bytes(),
-            ..event.name
-        };
+        let text = Text { bytes: full.as_bytes(), ..event.name };
         let name = intern(&mut part.builder.strings, issues, text, base);
-        let row = CounterRow {
-            start,
-            duration: Nanos::ZERO,
-            name,
-            value: number,
-            device,
-        };
+        let row = CounterRow { start, duration: Nanos::ZERO, name, value: number, device };
         part.builder.counters.push(row);
     });
 }
@@ -87,9 +74,7 @@ pub(super) fn instant<'t>(store: &mut Store<'t>, event: &mut Event<'t>) {
     let at = match event.start {
         Time::At(ns) => steptally_trace_model::Timestamp::from_ns(ns),
         Time::Missing | Time::Bad => {
-            store.note("bad_time", Severity::Info, event, || {
-                "instant without a time".into()
-            });
+            store.note("bad_time", Severity::Info, event, || "instant without a time".into());
             return;
         }
     };

@@ -76,9 +76,7 @@ fn is_boundary(text: &[u8], at: usize) -> bool {
 /// The last place where `text` can be cut between two events, so that the second part begins with
 /// an event's brace.
 pub(super) fn last_boundary(text: &[u8]) -> Option<usize> {
-    memchr::memrchr_iter(b'{', text)
-        .take(4096)
-        .find(|&at| is_boundary(text, at))
+    memchr::memrchr_iter(b'{', text).take(4096).find(|&at| is_boundary(text, at))
 }
 
 /// Where reading can go on after damage.
@@ -93,23 +91,19 @@ pub(super) enum Resume {
 /// The first place from `from` on where an event begins or the array ends.
 pub(super) fn find_resume(text: &[u8], from: usize, end_of_file: bool) -> Option<Resume> {
     let candidates = text.get(from..)?;
-    memchr::memchr2_iter(b'{', b']', candidates)
-        .map(|offset| from + offset)
-        .find_map(|at| {
-            if text[at] == b']' {
-                return ends_array(text, at, end_of_file).then_some(Resume::Closed(at + 1));
-            }
-            if !first_key(text, at).is_some_and(begins_event) {
-                return None;
-            }
-            let left = before(text, at);
-            let follows = left.ends_with(b"}")
-                || left
-                    .strip_suffix(b",")
-                    .is_some_and(|left| left.trim_ascii_end().ends_with(b"}"))
-                || is_array_of_events(left);
-            follows.then_some(Resume::Event(at))
-        })
+    memchr::memchr2_iter(b'{', b']', candidates).map(|offset| from + offset).find_map(|at| {
+        if text[at] == b']' {
+            return ends_array(text, at, end_of_file).then_some(Resume::Closed(at + 1));
+        }
+        if !first_key(text, at).is_some_and(begins_event) {
+            return None;
+        }
+        let left = before(text, at);
+        let follows = left.ends_with(b"}")
+            || left.strip_suffix(b",").is_some_and(|left| left.trim_ascii_end().ends_with(b"}"))
+            || is_array_of_events(left);
+        follows.then_some(Resume::Event(at))
+    })
 }
 
 /// Whether a text ends with `"traceEvents": [`.
@@ -136,13 +130,9 @@ fn ends_array(text: &[u8], at: usize, end_of_file: bool) -> bool {
 
 /// Whether a damaged text has the head of another file in it.
 pub(super) fn looks_interleaved(text: &[u8]) -> bool {
-    [
-        &b"\"schemaVersion\""[..],
-        b"\"traceEvents\"",
-        b"\"deviceProperties\"",
-    ]
-    .iter()
-    .any(|key| memchr::memmem::find(text, key).is_some())
+    [&b"\"schemaVersion\""[..], b"\"traceEvents\"", b"\"deviceProperties\""]
+        .iter()
+        .any(|key| memchr::memmem::find(text, key).is_some())
 }
 
 #[cfg(test)]
@@ -153,10 +143,7 @@ mod tests {
     fn a_block_is_cut_before_the_last_event() {
         let text = br#"[{"ph": "X", "args": {"a": 1}},
           {"ph": "X", "name": "}, {\"ph\":"}, {"x": 1}, {"na"#;
-        let second = text
-            .windows(9)
-            .rposition(|part| part == br#"{"ph": "X"#)
-            .unwrap();
+        let second = text.windows(9).rposition(|part| part == br#"{"ph": "X"#).unwrap();
         assert_eq!(last_boundary(text), Some(second));
         assert_eq!(last_boundary(br#"[{"ph": "X"}"#), None);
     }
@@ -168,10 +155,7 @@ mod tests {
         };
         check(r#"L("x")}, {"ph":1}"#, Some(Resume::Event(9)));
         check(r#"L("x")}{"cat" :1}"#, Some(Resume::Event(7)));
-        check(
-            r#"L("x", {"ph":1})}], "traceName": 1}"#,
-            Some(Resume::Closed(18)),
-        );
+        check(r#"L("x", {"ph":1})}], "traceName": 1}"#, Some(Resume::Closed(18)));
         check(r#"L}]  } "#, Some(Resume::Closed(3)));
         check(r#"1, "traceEvents": [ {"ph":1}"#, Some(Resume::Event(20)));
         check(r#"{"ph"}], "Input type": 1"#, None);

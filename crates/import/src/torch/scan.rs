@@ -66,12 +66,7 @@ pub(super) struct Scanner<'a> {
 
 impl<'a> Scanner<'a> {
     pub(super) fn new(text: &'a [u8], at: usize) -> Self {
-        Self {
-            text,
-            at,
-            lenient: false,
-            repairs: Vec::new(),
-        }
+        Self { text, at, lenient: false, repairs: Vec::new() }
     }
 
     #[inline(always)]
@@ -90,10 +85,7 @@ impl<'a> Scanner<'a> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         match rest.first_chunk::<8>() {
             Some(bytes) => u64::from_le_bytes(*bytes),
-            None => rest
-                .iter()
-                .rev()
-                .fold(0, |word, &byte| word << 8 | u64::from(byte)),
+            None => rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
         }
     }
 
@@ -135,12 +127,7 @@ impl<'a> Scanner<'a> {
                 b'"' => {
                     self.at = at + 1;
                     let bytes = &self.text[start..at];
-                    return Ok(Text {
-                        bytes,
-                        at: start,
-                        escaped,
-                        control,
-                    });
+                    return Ok(Text { bytes, at: start, escaped, control });
                 }
                 b'\\' => {
                     escaped = true;
@@ -215,11 +202,7 @@ impl<'a> Scanner<'a> {
     /// The key whose opening quote was just passed, and on to its value.
     #[inline]
     pub(super) fn key(&mut self) -> Result<&'a [u8], Stop> {
-        let key = if self.lenient {
-            self.odd_key()?
-        } else {
-            self.string()?.bytes
-        };
+        let key = if self.lenient { self.odd_key()? } else { self.string()?.bytes };
         self.colon()?;
         Ok(key)
     }
@@ -268,12 +251,7 @@ impl<'a> Scanner<'a> {
             _ => self.skip_scalar()?,
         }
         let bytes = &self.text[start..self.at];
-        Ok(Text {
-            bytes,
-            at: start,
-            escaped: false,
-            control: false,
-        })
+        Ok(Text { bytes, at: start, escaped: false, control: false })
     }
 
     /// Past a number, `true`, `false` or `null`.
@@ -385,14 +363,8 @@ mod tests {
     #[track_caller]
     fn check_string(text: &str, expected: Result<(&str, bool, bool), Stop>) {
         let mut scanner = Scanner::new(text.as_bytes(), 0);
-        let found = scanner
-            .string()
-            .map(|text| (text.bytes, text.escaped, text.control));
-        assert_eq!(
-            found,
-            expected.map(|(text, e, c)| (text.as_bytes(), e, c)),
-            "{text:?}"
-        );
+        let found = scanner.string().map(|text| (text.bytes, text.escaped, text.control));
+        assert_eq!(found, expected.map(|(text, e, c)| (text.as_bytes(), e, c)), "{text:?}");
     }
 
     #[test]
@@ -401,15 +373,9 @@ mod tests {
         check_string("\"", Ok(("", false, false)));
         check_string("0123456789\" \\", Ok(("0123456789", false, false)));
         check_string(r#"a\"b\\" "#, Ok((r#"a\"b\\"#, true, false)));
-        check_string(
-            "0123456\\\"89abcdef\"",
-            Ok(("0123456\\\"89abcdef", true, false)),
-        );
+        check_string("0123456\\\"89abcdef\"", Ok(("0123456\\\"89abcdef", true, false)));
         check_string("012345\n789\"", Ok(("012345\n789", false, true)));
-        check_string(
-            "\u{e9}\u{1F600}\u{e9}\"",
-            Ok(("\u{e9}\u{1F600}\u{e9}", false, false)),
-        );
+        check_string("\u{e9}\u{1F600}\u{e9}\"", Ok(("\u{e9}\u{1F600}\u{e9}", false, false)));
         check_string("0123456789", Err(Stop::End));
         check_string("ab\\\"", Err(Stop::End));
         check_string("ab\\", Err(Stop::End));

@@ -81,11 +81,7 @@ impl<R: Read> Blocks<R> {
         text.truncate(filled);
         self.end.bytes = self.offset + filled as u64;
         let cut = if self.ended {
-            if self.end.error.is_some() {
-                Cut::Broken
-            } else {
-                Cut::EndOfFile
-            }
+            if self.end.error.is_some() { Cut::Broken } else { Cut::EndOfFile }
         } else if let Some(at) = last_boundary(&text) {
             self.rest.extend_from_slice(&text[at..]);
             text.truncate(at);
@@ -93,12 +89,7 @@ impl<R: Read> Blocks<R> {
         } else {
             Cut::Anywhere
         };
-        let block = Block {
-            offset: self.offset,
-            at_boundary: self.at_boundary,
-            cut,
-            text,
-        };
+        let block = Block { offset: self.offset, at_boundary: self.at_boundary, cut, text };
         self.offset += block.text.len() as u64;
         self.at_boundary = cut == Cut::Boundary;
         Some(block)

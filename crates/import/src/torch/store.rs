@@ -81,8 +81,7 @@ impl<'t> Store<'t> {
         event: &Event<'_>,
         text: impl FnOnce() -> String,
     ) {
-        self.issues
-            .note(code, severity, Some(self.base + event.at as u64), text);
+        self.issues.note(code, severity, Some(self.base + event.at as u64), text);
     }
 
     /// The lane of an event; takes the lane's prefix off its process id.
@@ -111,10 +110,7 @@ impl<'t> Store<'t> {
             self.current = known;
         } else if self.lanes.len() < MAX_LANES {
             self.current = self.lanes.len();
-            self.lanes.push(LanePart {
-                prefix: prefix.to_vec(),
-                ..LanePart::default()
-            });
+            self.lanes.push(LanePart { prefix: prefix.to_vec(), ..LanePart::default() });
         } else {
             self.note("too_many_lanes", Severity::Error, event, || excerpt(prefix));
         }
@@ -203,9 +199,7 @@ impl<'t> Store<'t> {
     }
 
     pub(super) fn unknown_category(&mut self, event: &Event<'t>) {
-        self.note("unknown_category", Severity::Info, event, || {
-            excerpt(event.category)
-        });
+        self.note("unknown_category", Severity::Info, event, || excerpt(event.category));
     }
 
     fn row(
@@ -231,10 +225,7 @@ impl<'t> Store<'t> {
             Kind::Kernel => {
                 let stream = part.stream(event);
                 let (config, collective) = if event.has_args {
-                    (
-                        part.launch_config(args),
-                        part.collective(args, issues, base),
-                    )
+                    (part.launch_config(args), part.collective(args, issues, base))
                 } else {
                     (LaunchConfigId::default(), CollectiveId::default())
                 };
@@ -270,24 +261,14 @@ impl<'t> Store<'t> {
             }
             Kind::Api => {
                 let thread = part.thread(event);
-                let row = ApiRow {
-                    start,
-                    duration,
-                    name,
-                    thread,
-                    correlation,
-                    external,
-                };
+                let row = ApiRow { start, duration, name, thread, correlation, external };
                 part.builder.api_calls.push(row);
                 TableKind::Api
             }
             Kind::CpuOp => {
                 let thread = part.thread(event);
                 let (inputs, collective) = if event.has_args {
-                    (
-                        part.inputs(args, issues, base),
-                        part.collective(args, issues, base),
-                    )
+                    (part.inputs(args, issues, base), part.collective(args, issues, base))
                 } else {
                     (InputsId::default(), CollectiveId::default())
                 };
@@ -332,13 +313,7 @@ impl<'t> Store<'t> {
             }
             Kind::GpuRange => {
                 let stream = part.stream(event);
-                let row = GpuRangeRow {
-                    start,
-                    duration,
-                    name,
-                    stream,
-                    external,
-                };
+                let row = GpuRangeRow { start, duration, name, stream, external };
                 part.builder.gpu_ranges.push(row);
                 return;
             }
@@ -357,12 +332,7 @@ impl<'t> Store<'t> {
             }
             Kind::Overhead => {
                 let thread = part.thread(event);
-                part.builder.overheads.push(OverheadRow {
-                    start,
-                    duration,
-                    name,
-                    thread,
-                });
+                part.builder.overheads.push(OverheadRow { start, duration, name, thread });
                 return;
             }
             Kind::GraphNode => {
@@ -405,12 +375,7 @@ impl<'t> Store<'t> {
                 let key = part.builder.strings.intern(&String::from_utf8_lossy(key));
                 let value = intern(&mut part.builder.strings, issues, value, base);
                 let row = (rows - 1) as u32;
-                part.builder.extra_args.push(ExtraArg {
-                    table,
-                    row,
-                    key,
-                    value,
-                });
+                part.builder.extra_args.push(ExtraArg { table, row, key, value });
             }
         });
     }
@@ -422,19 +387,13 @@ impl<'t> Store<'t> {
         let lane = self.lane(event);
         let id = number::unsigned(event.id.bytes);
         if id.is_none() && !event.id.bytes.is_empty() {
-            self.note("bad_id", Severity::Warning, event, || {
-                excerpt(event.id.bytes)
-            });
+            self.note("bad_id", Severity::Warning, event, || excerpt(event.id.bytes));
         }
         let (issues, base) = (&mut self.issues, self.base);
         let Some(part) = self.lanes.get_mut(lane) else {
             return;
         };
-        let category = Text {
-            bytes: event.category,
-            at: event.at,
-            ..Text::default()
-        };
+        let category = Text { bytes: event.category, at: event.at, ..Text::default() };
         let category = intern(&mut part.builder.strings, issues, category, base);
         let thread = part.thread(event);
         part.builder.flows.push(FlowRow {
@@ -465,8 +424,10 @@ impl<'t> Store<'t> {
 
     /// Adds a pair of `B` and `E` as one event.
     pub(super) fn pair(&mut self, begin: &mut Event<'t>, start: Timestamp, end: Timestamp) {
+        begin.duration = Time::At((end - start).as_ns());
+        let Some(duration) = self.duration(begin) else { return };
         let lane = self.lane(begin);
-        self.row(lane, kind_of(begin.category), begin, start, end - start);
+        self.row(lane, kind_of(begin.category), begin, start, duration);
     }
 
     /// The lane of an event that is not of phase `X`.
@@ -475,9 +436,7 @@ impl<'t> Store<'t> {
         event: &mut Event<'t>,
     ) -> Option<(&mut LanePart<'t>, &mut Issues)> {
         let lane = self.lane(event);
-        self.lanes
-            .get_mut(lane)
-            .map(|part| (part, &mut self.issues))
+        self.lanes.get_mut(lane).map(|part| (part, &mut self.issues))
     }
 }
 
@@ -487,17 +446,9 @@ pub(super) fn for_each_arg<'t>(raw: Text<'t>, mut visit: impl FnMut(&'t [u8], Te
     scanner.lenient = true;
     let mut more = scanner.next_member(true);
     while let Ok(true) = more {
-        let member = scanner
-            .key()
-            .and_then(|key| scanner.value().map(|value| (key, value)));
+        let member = scanner.key().and_then(|key| scanner.value().map(|value| (key, value)));
         let Ok((key, value)) = member else { return };
-        visit(
-            key,
-            Text {
-                at: raw.at + value.at,
-                ..value
-            },
-        );
+        visit(key, Text { at: raw.at + value.at, ..value });
         more = scanner.next_member(false);
     }
 }
@@ -523,26 +474,14 @@ impl<'t> LanePart<'t> {
     /// process = device, thread = stream.
     #[inline]
     fn stream(&mut self, event: &Event<'t>) -> StreamId {
-        let Args {
-            device,
-            context,
-            stream,
-            ..
-        } = event.args;
+        let Args { device, context, stream, .. } = event.args;
         // In old autograd traces the thread is the device.
-        let track = if event.pid.bytes == b"CUDA functions" {
-            event.tid
-        } else {
-            event.pid
-        };
+        let track = if event.pid.bytes == b"CUDA functions" { event.tid } else { event.pid };
         let (device, stream) = if device.is_some() {
             (device.value(), stream)
         } else {
             let on_track = number::unsigned(event.tid.bytes);
-            (
-                number::unsigned(track.bytes),
-                stream.value().or(on_track).into(),
-            )
+            (number::unsigned(track.bytes), stream.value().or(on_track).into())
         };
         self.builder.streams.intern(Stream {
             process: UNKNOWN_PROCESS,

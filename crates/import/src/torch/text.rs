@@ -50,9 +50,7 @@ fn intern_odd(strings: &mut Strings, issues: &mut Issues, text: Text<'_>, base: 
 
 fn note_invalid_utf8(issues: &mut Issues, text: Text<'_>, base: u64) {
     let at = Some(base + text.at as u64);
-    issues.note("invalid_utf8", Severity::Warning, at, || {
-        excerpt(text.bytes)
-    });
+    issues.note("invalid_utf8", Severity::Warning, at, || excerpt(text.bytes));
 }
 
 /// Decodes the escapes of JSON; unknown ones stay as they are. Also whether all were valid.
@@ -99,9 +97,7 @@ fn code_point(text: &str) -> Option<(char, usize)> {
     let unit = |from: usize| {
         let digits = text.get(from + 1..from + 5)?;
         let all_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        all_hex
-            .then(|| u32::from_str_radix(digits, 16).ok())
-            .flatten()
+        all_hex.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
     };
     let high = unit(0)?;
     if (0xd800..0xdc00).contains(&high)
@@ -111,10 +107,7 @@ fn code_point(text: &str) -> Option<(char, usize)> {
         let c = char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00));
         return c.map(|c| (c, 11));
     }
-    Some((
-        char::from_u32(high).unwrap_or(char::REPLACEMENT_CHARACTER),
-        5,
-    ))
+    Some((char::from_u32(high).unwrap_or(char::REPLACEMENT_CHARACTER), 5))
 }
 
 #[cfg(test)]

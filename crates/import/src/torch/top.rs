@@ -92,11 +92,7 @@ impl TopLevel {
 
     /// Told that the array of events was closed.
     pub(super) fn events_closed(&mut self) {
-        self.state = if self.bare {
-            State::Ended
-        } else {
-            State::Members
-        };
+        self.state = if self.bare { State::Ended } else { State::Members };
     }
 
     /// Takes the next piece, which begins at `offset` of the file.
@@ -107,11 +103,7 @@ impl TopLevel {
             self.read(piece, 0, offset, issues)
         } else {
             joined.extend_from_slice(piece);
-            let from = if matches!(self.state, State::Members) {
-                0
-            } else {
-                before
-            };
+            let from = if matches!(self.state, State::Members) { 0 } else { before };
             self.read(&joined, from, offset - before as u64, issues)
         };
         match fed {
@@ -290,9 +282,7 @@ impl TopLevel {
     fn lose_grammar(&mut self, text: &[u8], at: usize, base: u64, issues: &mut Issues) -> Member {
         // A file that ends within its header is not closed, which is noted elsewhere.
         let offset = Some(base + at as u64);
-        issues.note("bad_header", Severity::Warning, offset, || {
-            excerpt(&text[at..])
-        });
+        issues.note("bad_header", Severity::Warning, offset, || excerpt(&text[at..]));
         self.state = State::Lost;
         Member::Next(at)
     }
@@ -324,9 +314,7 @@ fn skip_space(text: &[u8], mut at: usize) -> usize {
 
 /// How many bytes of white space and commas a text begins with.
 fn separators(text: &[u8]) -> usize {
-    text.iter()
-        .take_while(|&&byte| is_space(byte) || byte == b',')
-        .count()
+    text.iter().take_while(|&&byte| is_space(byte) || byte == b',').count()
 }
 
 /// Behind the bracket of the first `"traceEvents": [`.
@@ -401,18 +389,13 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, issue: Option<&str>) -> TopLevel {
-        let expected = text
-            .rfind("\"traceEvents\"")
-            .map(|at| at + text[at..].find('[').unwrap() + 1);
+        let expected =
+            text.rfind("\"traceEvents\"").map(|at| at + text[at..].find('[').unwrap() + 1);
         let mut tops = [1, 2, 3, 7, 64, 1000].map(|size| {
             let (events, top, issues) = events_at(text, size);
             assert_eq!(events, expected, "{text} in pieces of {size}");
             let found: Vec<_> = issues.iter().map(|issue| issue.code).collect();
-            assert_eq!(
-                found,
-                issue.into_iter().collect::<Vec<_>>(),
-                "in pieces of {size}"
-            );
+            assert_eq!(found, issue.into_iter().collect::<Vec<_>>(), "in pieces of {size}");
             top
         });
         std::mem::take(&mut tops[0])
@@ -430,26 +413,17 @@ mod tests {
         assert_eq!(top.meta.world_size, Some(8));
         assert_eq!(top.meta.record_shapes, Some(true));
         assert_eq!(top.meta.base_time_ns, Some(1_790_857_026_000_000_000));
-        assert_eq!(
-            top.meta.versions,
-            [("schemaVersion".to_owned(), "1".to_owned())]
-        );
+        assert_eq!(top.meta.versions, [("schemaVersion".to_owned(), "1".to_owned())]);
     }
 
     #[test]
     fn nested_trace_events_are_unwrapped() {
-        check(
-            r#"{"traceEvents":{"traceEvents":[{"ph":"X"}"#,
-            Some("nested_trace_events"),
-        );
+        check(r#"{"traceEvents":{"traceEvents":[{"ph":"X"}"#, Some("nested_trace_events"));
     }
 
     #[test]
     fn events_are_found_behind_a_damaged_header() {
-        check(
-            r#"{"note": "a "quoted" word", "traceEvents": [{"#,
-            Some("bad_header"),
-        );
+        check(r#"{"note": "a "quoted" word", "traceEvents": [{"#, Some("bad_header"));
         check(r#"{"note": {"a": "b"c"}, "x": 1, "traceEvents": [{"#, None);
         check(
             r#"{"deviceProperties": [{"id": 0, "name": "a"b"}], "traceEvents": [{"#,

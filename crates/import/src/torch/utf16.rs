@@ -34,15 +34,7 @@ pub(super) struct Utf16<R> {
 
 impl<R: Read> Utf16<R> {
     pub(super) fn new(source: R, order: Order) -> Self {
-        Self {
-            source,
-            order,
-            ready: Vec::new(),
-            taken: 0,
-            half: None,
-            high: None,
-            ended: false,
-        }
+        Self { source, order, ready: Vec::new(), taken: 0, half: None, high: None, ended: false }
     }
 
     fn refill(&mut self) -> std::io::Result<()> {
@@ -67,16 +59,12 @@ impl<R: Read> Utf16<R> {
         }
         if count == 0 {
             self.ended = true;
-        } else if units
-            .last()
-            .is_some_and(|unit| (0xd800..0xdc00).contains(unit))
-        {
+        } else if units.last().is_some_and(|unit| (0xd800..0xdc00).contains(unit)) {
             self.high = units.pop();
         }
         for decoded in char::decode_utf16(units) {
             let c = decoded.unwrap_or(char::REPLACEMENT_CHARACTER);
-            self.ready
-                .extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            self.ready.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
         }
         Ok(())
     }
@@ -118,9 +106,7 @@ mod tests {
             });
             let slow = Slow(bytes.collect::<Vec<_>>().into_iter());
             let mut decoded = String::new();
-            Utf16::new(slow, order)
-                .read_to_string(&mut decoded)
-                .unwrap();
+            Utf16::new(slow, order).read_to_string(&mut decoded).unwrap();
             assert_eq!(decoded, text);
         }
     }

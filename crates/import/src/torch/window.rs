@@ -18,10 +18,7 @@ impl WindowMarks {
     pub(super) fn span(&mut self, name: &[u8], start: Timestamp, duration: Nanos) {
         if name.starts_with(b"PyTorch Profiler") {
             let end = start + duration;
-            self.add(Self {
-                span: Some((start, end)),
-                ..Self::default()
-            });
+            self.add(Self { span: Some((start, end)), ..Self::default() });
         }
     }
 
@@ -29,25 +26,16 @@ impl WindowMarks {
     pub(super) fn instant(&mut self, name: &[u8], at: Timestamp) {
         match name {
             b"Iteration Start: PyTorch Profiler" => {
-                self.add(Self {
-                    iteration_start: Some(at),
-                    ..Self::default()
-                });
+                self.add(Self { iteration_start: Some(at), ..Self::default() });
             }
-            b"Record Window End" => self.add(Self {
-                window_end: Some(at),
-                ..Self::default()
-            }),
+            b"Record Window End" => self.add(Self { window_end: Some(at), ..Self::default() }),
             _ => {}
         }
     }
 
     /// Joins what another part of the file says.
     pub(super) fn add(&mut self, other: Self) {
-        let starts = self
-            .iteration_start
-            .into_iter()
-            .chain(other.iteration_start);
+        let starts = self.iteration_start.into_iter().chain(other.iteration_start);
         self.iteration_start = starts.min();
         self.window_end = self.window_end.max(other.window_end);
         self.span = match (self.span, other.span) {
@@ -59,9 +47,6 @@ impl WindowMarks {
     /// The window, if anything says when it began.
     pub(super) fn window(self) -> Option<Window> {
         let start = self.iteration_start.or(self.span.map(|span| span.0))?;
-        Some(Window {
-            start,
-            end: self.window_end.or(self.span.map(|span| span.1)),
-        })
+        Some(Window { start, end: self.window_end.or(self.span.map(|span| span.1)) })
     }
 }

@@ -29,11 +29,7 @@ fn an_unknown_escape_stands_for_itself() {
 fn raw_control_characters_are_kept_and_noted() {
     check_events(
         format!("{GOOD},{}", frame("a\nb")),
-        &[
-            KERNEL,
-            "frame `a\nb` 5000+1000 on 1/2",
-            "Warning raw_control_character x1 at 126",
-        ],
+        &[KERNEL, "frame `a\nb` 5000+1000 on 1/2", "Warning raw_control_character x1 at 126"],
     );
 }
 
@@ -46,36 +42,21 @@ fn an_unescaped_quote_costs_one_event() {
     assert!(read.lanes[0].trace.meta.partial);
     let first = &read.issues.find("lost_event").unwrap().first;
     assert_eq!(first.byte_offset, Some(1));
-    assert!(
-        first
-            .text
-            .starts_with(r#"{"ph":"X","name": "a = L("x", "y")\n(1)"#),
-        "{}",
-        first.text
-    );
+    assert!(first.text.starts_with(r#"{"ph":"X","name": "a = L("x", "y")\n(1)"#), "{}", first.text);
 }
 
 #[test]
 fn a_name_that_looks_like_json_costs_one_event() {
     let bad = r#"{"ph":"X","name": "{"device": "cpu"}(12): run","ts":1,"dur":1}"#;
-    check_events(
-        format!("{bad},{GOOD},{bad}"),
-        &[KERNEL, "Error lost_event x2 at 16"],
-    );
+    check_events(format!("{bad},{GOOD},{bad}"), &[KERNEL, "Error lost_event x2 at 16"]);
 }
 
 #[test]
 fn a_missing_bracket_costs_one_event() {
     let bad = r#"{"ph":"X","args":{"Input Dims":[[1,2],"Ev Idx":1}}"#;
     let open = r#"{"ph":"X","args":{"Ev Idx":1}"#;
-    check_events(
-        format!("{bad},{GOOD}"),
-        &[KERNEL, "Error lost_event x1 at 16"],
-    );
-    check_events(
-        format!("{open},{GOOD}"),
-        &[KERNEL, "Error lost_event x1 at 16"],
-    );
+    check_events(format!("{bad},{GOOD}"), &[KERNEL, "Error lost_event x1 at 16"]);
+    check_events(format!("{open},{GOOD}"), &[KERNEL, "Error lost_event x1 at 16"]);
 }
 
 #[test]
@@ -90,18 +71,10 @@ fn numbers_that_are_not_finite_are_not_available() {
     let line = "copy `Memcpy HtoD (Pageable -> Device)` 1000+0 HostToDevice pageable device 0 \
                 stream 7 bytes 8";
     let mut expected = vec![line; words.len()];
-    let noted = format!(
-        "Info not_finite_number x7 at {}",
-        16 + copy("inf").find("inf").unwrap()
-    );
+    let noted = format!("Info not_finite_number x7 at {}", 16 + copy("inf").find("inf").unwrap());
     expected.push(&noted);
     check_events(words.map(copy).join(","), &expected);
-    assert!(
-        !read(format!("[{}]", copy("inf"))).lanes[0]
-            .trace
-            .meta
-            .partial
-    );
+    assert!(!read(format!("[{}]", copy("inf"))).lanes[0].trace.meta.partial);
 }
 
 #[test]
@@ -120,10 +93,7 @@ fn a_counter_may_be_not_a_number() {
 fn a_key_without_its_opening_quote_is_repaired() {
     check(
         r#"[{"name":"a","ph":"f","cat":"fwdbwd","id":3,"ts":1,"pid":1, tid": 0}]"#,
-        &[
-            "flow fwdbwd End 1000 on 1/0 id 3",
-            "Warning unquoted_key x1 at 60",
-        ],
+        &["flow fwdbwd End 1000 on 1/0 id 3", "Warning unquoted_key x1 at 60"],
     );
 }
 
@@ -141,11 +111,7 @@ fn commas_may_be_missing_or_too_many() {
     );
     check_events(
         r#"{"ph":"X" "cat":"kernel","name":"k","pid":0,"tid":7,"ts":1,"dur":2,}"#,
-        &[
-            KERNEL,
-            "Warning missing_comma x1 at 26",
-            "Info stray_comma x1 at 83",
-        ],
+        &[KERNEL, "Warning missing_comma x1 at 26", "Info stray_comma x1 at 83"],
     );
 }
 
@@ -170,23 +136,14 @@ fn bytes_that_are_not_utf8_are_replaced() {
 
 #[test]
 fn what_is_no_event_is_skipped() {
-    check(
-        format!(r#"[1,"a",[{GOOD}],{GOOD}]"#),
-        &[KERNEL, "Warning not_an_event x3 at 1"],
-    );
+    check(format!(r#"[1,"a",[{GOOD}],{GOOD}]"#), &[KERNEL, "Warning not_an_event x3 at 1"]);
     // What follows junk is only trusted where an event ends before it.
-    check(
-        format!("[{GOOD},@@,{GOOD},{GOOD}]"),
-        &[KERNEL, KERNEL, "Error lost_event x1 at 69"],
-    );
+    check(format!("[{GOOD},@@,{GOOD},{GOOD}]"), &[KERNEL, KERNEL, "Error lost_event x1 at 69"]);
 }
 
 #[test]
 fn when_no_event_can_be_read_the_error_says_where_and_why() {
-    check_error(
-        r#"[{"name":"a"b"}]"#,
-        r#"no events: lost_event at byte 1: {"name":"a"b"}]"#,
-    );
+    check_error(r#"[{"name":"a"b"}]"#, r#"no events: lost_event at byte 1: {"name":"a"b"}]"#);
     check_error("[]", "no events");
     check_error(r#"{"traceEvents": []}"#, "no events");
 }

@@ -16,10 +16,7 @@ struct Failing<'a>(&'a [u8]);
 impl Read for Failing<'_> {
     fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
         match self.0.read(to)? {
-            0 => Err(std::io::Error::new(
-                std::io::ErrorKind::UnexpectedEof,
-                "unexpected end",
-            )),
+            0 => Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "unexpected end")),
             count => Ok(count),
         }
     }
@@ -27,39 +24,23 @@ impl Read for Failing<'_> {
 
 #[test]
 fn an_array_need_not_be_closed() {
-    check(
-        format!("[{GOOD},{GOOD}"),
-        &[KERNEL, KERNEL, "Info not_closed x1 at 136"],
-    );
+    check(format!("[{GOOD},{GOOD}"), &[KERNEL, KERNEL, "Info not_closed x1 at 136"]);
     check(format!("[{GOOD},\n"), &[KERNEL, "Info not_closed x1 at 70"]);
 }
 
 #[test]
 fn an_object_that_is_not_closed_is_noted() {
     let head = r#"{"traceEvents":["#;
-    check(
-        format!("{head}{GOOD}"),
-        &[KERNEL, "Warning not_closed x1 at 83"],
-    );
-    check(
-        format!("{head}{GOOD}]"),
-        &[KERNEL, "Warning not_closed x1 at 84"],
-    );
-    check(
-        format!("{head}{GOOD}],\"traceN"),
-        &[KERNEL, "Warning not_closed x1 at 92"],
-    );
+    check(format!("{head}{GOOD}"), &[KERNEL, "Warning not_closed x1 at 83"]);
+    check(format!("{head}{GOOD}]"), &[KERNEL, "Warning not_closed x1 at 84"]);
+    check(format!("{head}{GOOD}],\"traceN"), &[KERNEL, "Warning not_closed x1 at 92"]);
 }
 
 #[test]
 fn an_event_cut_off_is_lost() {
     check(
         format!(r#"[{GOOD},{{"ph":"X","na"#),
-        &[
-            KERNEL,
-            "Error lost_event x1 at 69",
-            "Info not_closed x1 at 82",
-        ],
+        &[KERNEL, "Error lost_event x1 at 69", "Info not_closed x1 at 82"],
     );
 }
 
@@ -68,10 +49,7 @@ fn a_source_that_fails_keeps_what_came_before() {
     let text = format!(r#"{{"traceEvents":[{GOOD},{{"ph":"X","na"#);
     let read = read_torch(Failing(text.as_bytes()), &ImportOptions::default()).unwrap();
     assert_eq!(lines(&read), [KERNEL, "Error source_truncated x1 at 97"]);
-    assert_eq!(
-        read.issues.find("source_truncated").unwrap().first.text,
-        "unexpected end"
-    );
+    assert_eq!(read.issues.find("source_truncated").unwrap().first.text, "unexpected end");
     assert!(read.lanes[0].trace.meta.partial);
     assert_eq!(read.bytes, 97);
 }
@@ -80,15 +58,9 @@ fn a_source_that_fails_keeps_what_came_before() {
 fn a_source_that_fails_at_once_is_an_error() {
     let error = read_torch(Failing(b""), &ImportOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), "cannot read the trace");
-    let error = read_torch(
-        Failing(b"{\"schemaVersion\": 1,"),
-        &ImportOptions::default(),
-    )
-    .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "no events: source_truncated at byte 20: unexpected end"
-    );
+    let error =
+        read_torch(Failing(b"{\"schemaVersion\": 1,"), &ImportOptions::default()).unwrap_err();
+    assert_eq!(error.to_string(), "no events: source_truncated at byte 20: unexpected end");
 }
 
 #[test]
@@ -132,10 +104,8 @@ fn utf16_is_read() {
     let units: Vec<u16> = text.encode_utf16().collect();
     let little: Vec<u8> = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
     let big: Vec<u8> = units.iter().flat_map(|unit| unit.to_be_bytes()).collect();
-    let expected = [
-        "kernel `k\u{e9}\u{1F600}` 1000+2000 device 0 stream 7",
-        "Info utf16_text x1 at 0",
-    ];
+    let expected =
+        ["kernel `k\u{e9}\u{1F600}` 1000+2000 device 0 stream 7", "Info utf16_text x1 at 0"];
     check([&b"\xff\xfe"[..], &little].concat(), &expected);
     check([&b"\xfe\xff"[..], &big].concat(), &expected);
     check(little, &expected);
@@ -171,10 +141,7 @@ fn two_files_in_one_are_noticed() {
     assert!(read.issues.find("interleaved_writers").is_some());
     let (kept, pieces) = (read.lanes[0].trace.kernels.len(), mixed.len() / 4096 + 1);
     // At each seam at most one event of either file is lost.
-    assert!(
-        kept <= 600 && kept >= 600 - 2 * pieces,
-        "{kept} of 600, {pieces} pieces"
-    );
+    assert!(kept <= 600 && kept >= 600 - 2 * pieces, "{kept} of 600, {pieces} pieces");
 }
 
 #[test]
@@ -182,18 +149,11 @@ fn a_second_document_is_read_and_noted() {
     let file = format!(r#"{{"schemaVersion":1,"traceEvents":[{GOOD}]}}"#);
     check(
         format!("{file}\n{file}"),
-        &[
-            KERNEL,
-            KERNEL,
-            &format!("Error interleaved_writers x1 at {}", file.len() + 35),
-        ],
+        &[KERNEL, KERNEL, &format!("Error interleaved_writers x1 at {}", file.len() + 35)],
     );
 }
 
 #[test]
 fn junk_behind_the_end_is_noted() {
-    check(
-        format!("[{GOOD}] \0\0\0"),
-        &[KERNEL, "Warning trailing_data x1 at 70"],
-    );
+    check(format!("[{GOOD}] \0\0\0"), &[KERNEL, "Warning trailing_data x1 at 70"]);
 }

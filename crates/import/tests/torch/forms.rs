@@ -58,21 +58,11 @@ fn a_merged_file_has_a_lane_per_prefix() {
     );
     let read = read(text);
     let kernel = "kernel `k` 1000+2000 device 0 stream 7 correlation 1";
-    let expected = [
-        "lane TP00-DP01-PP00-EP00",
-        kernel,
-        kernel,
-        "lane TP01-DP01-PP00-EP00",
-        kernel,
-    ];
+    let expected = ["lane TP00-DP01-PP00-EP00", kernel, kernel, "lane TP01-DP01-PP00-EP00", kernel];
     assert_eq!(lines(&read), expected);
     // Which rank is whose is in the prefix; the header's is that of one of them.
     assert!(read.lanes.iter().all(|lane| lane.trace.meta.rank.is_none()));
-    assert!(
-        read.lanes
-            .iter()
-            .all(|lane| lane.trace.meta.world_size == Some(2))
-    );
+    assert!(read.lanes.iter().all(|lane| lane.trace.meta.world_size == Some(2)));
 }
 
 #[test]
@@ -106,10 +96,7 @@ fn the_header_says_who_recorded_what() {
     let rank = meta.rank.as_ref().unwrap();
     assert_eq!((rank.number, rank.source), (5, RankSource::DistributedInfo));
     assert_eq!(meta.world_size, Some(8));
-    assert_eq!(
-        (meta.record_shapes, meta.with_stack),
-        (Some(true), Some(false))
-    );
+    assert_eq!((meta.record_shapes, meta.with_stack), (Some(true), Some(false)));
     assert_eq!(meta.base_time_ns, Some(1_790_857_026_000_000_000));
     let device = meta.device(1).unwrap();
     assert_eq!((&*device.name, device.sm_count), ("NVIDIA H200", Some(132)));
@@ -119,11 +106,7 @@ fn the_header_says_who_recorded_what() {
     let window = meta.window.unwrap();
     assert_eq!(window.start, Timestamp::from_ns(1_500));
     assert_eq!(window.end, Some(Timestamp::from_ns(90_000)));
-    let versions: Vec<_> = meta
-        .versions
-        .iter()
-        .map(|(k, v)| format!("{k}={v}"))
-        .collect();
+    let versions: Vec<_> = meta.versions.iter().map(|(k, v)| format!("{k}={v}")).collect();
     assert_eq!(
         versions,
         [
@@ -173,5 +156,13 @@ fn begins_and_ends_become_one_event() {
             "op `inner` 2000+1000 on 1/2",
             &format!("Warning unmatched_begin_end x2 at {at}"),
         ],
+    );
+}
+
+#[test]
+fn an_end_before_its_begin_is_left_out() {
+    check(
+        r#"[{"ph":"B","name":"a","pid":1,"tid":2,"ts":5},{"ph":"E","pid":1,"tid":2,"ts":4}]"#,
+        &["Warning negative_duration x1 at 1"],
     );
 }

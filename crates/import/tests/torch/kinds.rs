@@ -55,10 +55,7 @@ fn a_collective_is_described() {
     );
     assert_eq!(collective.in_elements.value(), Some(2048));
     assert_eq!(collective.out_elements.value(), Some(4096));
-    assert_eq!(
-        (collective.group_size, collective.sequence.value()),
-        (Some(2), Some(17))
-    );
+    assert_eq!((collective.group_size, collective.sequence.value()), (Some(2), Some(17)));
 }
 
 #[test]
@@ -171,14 +168,7 @@ fn arguments_are_kept_on_demand() {
     let found: Vec<_> = trace
         .extra_args
         .iter()
-        .map(|arg| {
-            (
-                arg.table,
-                arg.row,
-                trace.text(arg.key),
-                trace.text(arg.value),
-            )
-        })
+        .map(|arg| (arg.table, arg.row, trace.text(arg.key), trace.text(arg.value)))
         .collect();
     assert_eq!(
         found,

@@ -16,12 +16,10 @@ fn launch(ts: &str, dur: &str, args: &str) -> String {
 
 #[test]
 fn launches_without_kernels_are_kept() {
-    let launches: Vec<String> = (0..100)
-        .map(|i| launch(&i.to_string(), "1", &format!("\"correlation\":{i}")))
-        .collect();
-    let kernels: Vec<String> = (30..70)
-        .map(|i| kernel(&i.to_string(), "1", &format!("\"correlation\":{i}")))
-        .collect();
+    let launches: Vec<String> =
+        (0..100).map(|i| launch(&i.to_string(), "1", &format!("\"correlation\":{i}"))).collect();
+    let kernels: Vec<String> =
+        (30..70).map(|i| kernel(&i.to_string(), "1", &format!("\"correlation\":{i}"))).collect();
     let read = read(format!("[{},{}]", launches.join(","), kernels.join(",")));
     let trace = &read.lanes[0].trace;
     assert_eq!((trace.api_calls.len(), trace.kernels.len()), (100, 40));
@@ -53,11 +51,8 @@ fn a_trace_without_kernels_is_still_a_trace() {
 #[test]
 fn a_kernel_before_its_launch_keeps_both_times() {
     check_events(
-        [
-            launch("100.000", "5", "\"correlation\":1"),
-            kernel("99.2", "3", "\"correlation\":1"),
-        ]
-        .join(","),
+        [launch("100.000", "5", "\"correlation\":1"), kernel("99.2", "3", "\"correlation\":1")]
+            .join(","),
         &[
             "kernel `k` 99200+3000 device 0 stream 7 correlation 1",
             "api `cudaLaunchKernel` 100000+5000 on 5/5 correlation 1",
@@ -114,10 +109,7 @@ fn without_arguments_the_track_says_device_and_stream() {
     check_events(
         r#"{"ph":"X","cat":"kernel","name":"k","pid":3,"tid":7,"ts":1,"dur":2},
            {"ph":"X","cat":"kernel","name":"k","pid":"x","tid":"stream 7","ts":1,"dur":2}"#,
-        &[
-            "kernel `k` 1000+2000 device 3 stream 7",
-            "kernel `k` 1000+2000",
-        ],
+        &["kernel `k` 1000+2000 device 3 stream 7", "kernel `k` 1000+2000"],
     );
 }
 

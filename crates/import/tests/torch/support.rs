@@ -48,11 +48,7 @@ pub(crate) fn lines(read: &TorchRead) -> Vec<String> {
         lane_lines(lane, &mut lines);
     }
     lines.extend(read.issues.iter().map(|issue| {
-        let at = issue
-            .first
-            .byte_offset
-            .map(|at| format!(" at {at}"))
-            .unwrap_or_default();
+        let at = issue.first.byte_offset.map(|at| format!(" at {at}")).unwrap_or_default();
         format!("{:?} {} x{}{at}", issue.severity, issue.code, issue.count)
     }));
     lines
@@ -71,20 +67,12 @@ fn present<const N: usize>(values: [(&str, OptionalId); N]) -> String {
 fn stream(trace: &Trace, id: StreamId) -> String {
     let stream = trace.streams[id];
     let device = OptionalId::from(stream.device.map(u64::from));
-    present([
-        ("device", device),
-        ("context", stream.context),
-        ("stream", stream.stream),
-    ])
+    present([("device", device), ("context", stream.context), ("stream", stream.stream)])
 }
 
 fn thread(trace: &Trace, id: ThreadId) -> String {
     let thread = trace.threads[id];
-    format!(
-        "{}/{}",
-        trace.text(trace.processes[thread.process].pid),
-        trace.text(thread.tid)
-    )
+    format!("{}/{}", trace.text(trace.processes[thread.process].pid), trace.text(thread.tid))
 }
 
 fn lane_lines(lane: &Lane, lines: &mut Vec<String>) {
@@ -117,56 +105,28 @@ fn lane_lines(lane: &Lane, lines: &mut Vec<String>) {
             Some(true) => format!(" {:?} pageable", row.kind),
             Some(false) => format!(" {:?} pinned", row.kind),
         };
-        let ids = [
-            ("bytes", row.bytes),
-            ("correlation", row.correlation),
-            ("external", row.external),
-        ];
+        let ids =
+            [("bytes", row.bytes), ("correlation", row.correlation), ("external", row.external)];
         push!("copy", row, kind, stream(trace, row.stream), present(ids));
     }
     for row in trace.api_calls.rows() {
         let ids = [("correlation", row.correlation), ("external", row.external)];
-        push!(
-            "api",
-            row,
-            format!(" on {}", thread(trace, row.thread)),
-            present(ids)
-        );
+        push!("api", row, format!(" on {}", thread(trace, row.thread)), present(ids));
     }
     for row in trace.cpu_ops.rows() {
         let ids = [("external", row.external), ("sequence", row.sequence)];
-        push!(
-            "op",
-            row,
-            format!(" on {}", thread(trace, row.thread)),
-            present(ids)
-        );
+        push!("op", row, format!(" on {}", thread(trace, row.thread)), present(ids));
     }
     for row in trace.ranges.rows() {
         let ids = [("external", row.external)];
-        push!(
-            "range",
-            row,
-            format!(" on {}", thread(trace, row.thread)),
-            present(ids)
-        );
+        push!("range", row, format!(" on {}", thread(trace, row.thread)), present(ids));
     }
     for row in trace.gpu_ranges.rows() {
-        push!(
-            "gpu range",
-            row,
-            stream(trace, row.stream),
-            present([("external", row.external)])
-        );
+        push!("gpu range", row, stream(trace, row.stream), present([("external", row.external)]));
     }
     for row in trace.frames.rows() {
         let ids = [("id", row.python), ("parent", row.parent)];
-        push!(
-            "frame",
-            row,
-            format!(" on {}", thread(trace, row.thread)),
-            present(ids)
-        );
+        push!("frame", row, format!(" on {}", thread(trace, row.thread)), present(ids));
     }
     for row in trace.syncs.rows() {
         let ids = [
@@ -177,38 +137,20 @@ fn lane_lines(lane: &Lane, lines: &mut Vec<String>) {
         push!("sync", row, stream(trace, row.stream), present(ids));
     }
     for row in trace.overheads.rows() {
-        push!(
-            "overhead",
-            row,
-            format!(" on {}", thread(trace, row.thread))
-        );
+        push!("overhead", row, format!(" on {}", thread(trace, row.thread)));
     }
     for row in trace.graph_nodes.rows() {
         let ids = [("graph", row.graph), ("node", row.graph_node)];
-        push!(
-            "graph node",
-            row,
-            format!(" on {}", thread(trace, row.thread)),
-            present(ids)
-        );
+        push!("graph node", row, format!(" on {}", thread(trace, row.thread)), present(ids));
     }
     for row in trace.counters.rows() {
-        push!(
-            "counter",
-            row,
-            format!(" = {}", row.value),
-            present([("device", row.device)])
-        );
+        push!("counter", row, format!(" = {}", row.value), present([("device", row.device)]));
     }
     for row in trace.flows.rows() {
         let category = trace.text(row.category);
         let on = thread(trace, row.thread);
         let id = present([("id", row.id)]);
-        lines.push(format!(
-            "flow {category} {:?} {} on {on}{id}",
-            row.phase,
-            row.start.as_ns()
-        ));
+        lines.push(format!("flow {category} {:?} {} on {on}{id}", row.phase, row.start.as_ns()));
     }
 }
 
@@ -224,10 +166,7 @@ pub(crate) fn shared() -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
-    eprintln!(
-        "SKIPPED: no folder of public traces at {}",
-        folder.display()
-    );
+    eprintln!("SKIPPED: no folder of public traces at {}", folder.display());
     None
 }
 
@@ -238,9 +177,7 @@ pub(crate) fn decompressed(path: &Path) -> Vec<u8> {
         return raw;
     }
     let mut text = Vec::new();
-    flate2::read::MultiGzDecoder::new(&raw[..])
-        .read_to_end(&mut text)
-        .unwrap();
+    flate2::read::MultiGzDecoder::new(&raw[..]).read_to_end(&mut text).unwrap();
     text
 }
 

@@ -10,12 +10,7 @@ fn kernel(ts: &str, dur: &str) -> String {
 fn whole_and_fractional_microseconds_are_exact() {
     // Old recorders: whole microseconds, so that neighbours overlap. New ones: three decimals.
     check_events(
-        [
-            kernel("10", "5"),
-            kernel("14", "3"),
-            kernel("5112626518189.922", "0.001"),
-        ]
-        .join(","),
+        [kernel("10", "5"), kernel("14", "3"), kernel("5112626518189.922", "0.001")].join(","),
         &[
             "kernel `k` 10000+5000 device 0 stream 7",
             "kernel `k` 14000+3000 device 0 stream 7",
@@ -27,11 +22,8 @@ fn whole_and_fractional_microseconds_are_exact() {
 #[test]
 fn absolute_times_as_text_keep_every_digit() {
     check_events(
-        [
-            kernel(r#""1715580000123456.789""#, "1"),
-            kernel(r#""1715580000123456.792""#, "\"2.5\""),
-        ]
-        .join(","),
+        [kernel(r#""1715580000123456.789""#, "1"), kernel(r#""1715580000123456.792""#, "\"2.5\"")]
+            .join(","),
         &[
             "kernel `k` 1715580000123456789+1000 device 0 stream 7",
             "kernel `k` 1715580000123456792+2500 device 0 stream 7",
@@ -42,12 +34,7 @@ fn absolute_times_as_text_keep_every_digit() {
 #[test]
 fn exponents_and_long_fractions_are_understood() {
     check_events(
-        [
-            kernel("1.5e3", "2E0"),
-            kernel("-3.25", "1.00051"),
-            kernel("7.", "1.25"),
-        ]
-        .join(","),
+        [kernel("1.5e3", "2E0"), kernel("-3.25", "1.00051"), kernel("7.", "1.25")].join(","),
         &[
             "kernel `k` -3250+1001 device 0 stream 7",
             "kernel `k` 7000+1250 device 0 stream 7",
@@ -60,10 +47,7 @@ fn exponents_and_long_fractions_are_understood() {
 fn the_display_unit_changes_nothing() {
     for unit in ["ns", "ms"] {
         check(
-            format!(
-                r#"{{"displayTimeUnit":"{unit}","traceEvents":[{}]}}"#,
-                kernel("1.5", "2")
-            ),
+            format!(r#"{{"displayTimeUnit":"{unit}","traceEvents":[{}]}}"#, kernel("1.5", "2")),
             &["kernel `k` 1500+2000 device 0 stream 7"],
         );
     }
@@ -81,10 +65,7 @@ fn what_is_no_time_keeps_the_event_out() {
             r#"{"ph":"X","cat":"kernel","name":"k","dur":1}"#.into(),
         ]
         .join(","),
-        &[
-            "kernel `k` 1000+1000 device 0 stream 7",
-            "Warning bad_time x5 at 84",
-        ],
+        &["kernel `k` 1000+1000 device 0 stream 7", "Warning bad_time x5 at 84"],
     );
 }
 

@@ -21,26 +21,14 @@ fn numbers(trace: &Trace) -> BTreeMap<String, Numbers> {
         copies: Vec<Interval>,
     }
     let mut devices: BTreeMap<String, Device> = BTreeMap::new();
-    let key = |stream| {
-        trace
-            .device_of(stream)
-            .map_or("None".into(), |device| device.to_string())
-    };
+    let key = |stream| trace.device_of(stream).map_or("None".into(), |device| device.to_string());
     for row in trace.kernels.rows() {
         let interval = Interval::new(row.start, row.duration);
-        devices
-            .entry(key(row.stream))
-            .or_default()
-            .kernels
-            .push(interval);
+        devices.entry(key(row.stream)).or_default().kernels.push(interval);
     }
     for row in trace.copies.rows() {
         let interval = Interval::new(row.start, row.duration);
-        devices
-            .entry(key(row.stream))
-            .or_default()
-            .copies
-            .push(interval);
+        devices.entry(key(row.stream)).or_default().copies.push(interval);
     }
     devices
         .into_iter()
@@ -50,15 +38,8 @@ fn numbers(trace: &Trace) -> BTreeMap<String, Numbers> {
             let mut kernels = device.kernels;
             kernels.sort_unstable();
             let start = all.iter().map(|interval| interval.start).min().unwrap();
-            let end = all
-                .iter()
-                .map(|interval| interval.end)
-                .max()
-                .unwrap_or(Timestamp::MIN);
-            let sum: i64 = kernels
-                .iter()
-                .map(|interval| interval.length().as_ns())
-                .sum();
+            let end = all.iter().map(|interval| interval.end).max().unwrap_or(Timestamp::MIN);
+            let sum: i64 = kernels.iter().map(|interval| interval.length().as_ns()).sum();
             let numbers = [
                 ("kernels", kernels.len() as i64),
                 ("copies_sets", device.copies.len() as i64),
@@ -67,10 +48,7 @@ fn numbers(trace: &Trace) -> BTreeMap<String, Numbers> {
                 ("gpu_busy_union_ns", union_length_sorted(all).as_ns()),
                 ("gpu_span_ns", (end - start).as_ns()),
             ];
-            (
-                key,
-                numbers.map(|(name, value)| (name.to_owned(), value)).into(),
-            )
+            (key, numbers.map(|(name, value)| (name.to_owned(), value)).into())
         })
         .collect()
 }
@@ -81,12 +59,7 @@ fn expected(line: &Value) -> BTreeMap<String, Numbers> {
         .iter()
         .map(|(device, numbers)| {
             let numbers = numbers.as_object().unwrap().iter();
-            (
-                device.clone(),
-                numbers
-                    .map(|(k, v)| (k.clone(), v.as_i64().unwrap()))
-                    .collect(),
-            )
+            (device.clone(), numbers.map(|(k, v)| (k.clone(), v.as_i64().unwrap())).collect())
         })
         .collect()
 }
@@ -146,36 +119,19 @@ fn other_public_files_are_told_apart() {
     };
     check(
         "facebookresearch__param/et_replay/tests/inputs/linear_et.json.gz",
-        Err(
-            "JSON without `traceEvents`, looks like a PyTorch execution trace (Chakra) \
-             (top-level keys: schema, pid, time, start_ts, nodes, finish_ts)",
-        ),
+        Err("JSON without `traceEvents`, looks like a PyTorch execution trace (Chakra) \
+             (top-level keys: schema, pid, time, start_ts, nodes, finish_ts)"),
     );
     // Ten events of phase X without a category.
     let intel = "intel__torch-xpu-ops/test/agentic/parse-unitrace/fixtures";
     check(&format!("{intel}/basic_unitrace.json"), Ok((10, 0)));
     // As counted with Python: 10346 of category cpu_op, 823 of mtia_runtime.
     let hta = "facebookresearch__HolisticTraceAnalysis/tests/data";
-    check(
-        &format!("{hta}/mtia_inference_trace/mtia_inference_rank_0.json.gz"),
-        Ok((10_346, 823)),
-    );
-    check(
-        &format!("{hta}/cpu_only/rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz"),
-        Ok((4, 0)),
-    );
+    check(&format!("{hta}/mtia_inference_trace/mtia_inference_rank_0.json.gz"), Ok((10_346, 823)));
+    check(&format!("{hta}/cpu_only/rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz"), Ok((4, 0)));
     let speedscope = "jlfwong__speedscope/sample/profiles";
     check(&format!("{speedscope}/trace-event/simple.json"), Ok((4, 0)));
-    check(
-        &format!("{speedscope}/trace-event/simple-partial-trailing-comma.json"),
-        Ok((4, 0)),
-    );
-    check(
-        &format!("{speedscope}/trace-event/out-of-order.json"),
-        Ok((3, 0)),
-    );
-    check(
-        &format!("{speedscope}/trace-event/multiprocess.json"),
-        Ok((8, 0)),
-    );
+    check(&format!("{speedscope}/trace-event/simple-partial-trailing-comma.json"), Ok((4, 0)));
+    check(&format!("{speedscope}/trace-event/out-of-order.json"), Ok((3, 0)));
+    check(&format!("{speedscope}/trace-event/multiprocess.json"), Ok((8, 0)));
 }
