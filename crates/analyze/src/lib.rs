@@ -14,8 +14,10 @@ mod quality;
 pub mod results;
 pub mod roofline;
 mod run;
+mod simulate;
 mod stats;
 mod steps;
+mod timeline;
 mod view;
 
 pub use config::Config;

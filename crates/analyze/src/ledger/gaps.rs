@@ -4,11 +4,11 @@ use hashbrown::HashMap;
 use steptally_trace_model::StringId;
 
 use super::accounts::{AccountId, Accounts};
-use super::host::ActivityKind;
 use super::sweep;
 use crate::gpu::{GpuKind, GpuOp};
 use crate::results::{Gap, GapCause, HostActivity};
 use crate::stats;
+use crate::timeline::ActivityKind;
 use crate::view::LaneView;
 
 /// Gaps are listed until they make up this share of the idle time.
