@@ -67,11 +67,7 @@ impl OptionalId {
     /// The id, if one was recorded.
     #[must_use]
     pub const fn value(self) -> Option<u64> {
-        if self.0 == u64::MAX {
-            None
-        } else {
-            Some(self.0)
-        }
+        if self.0 == u64::MAX { None } else { Some(self.0) }
     }
 
     /// Whether an id was recorded.

@@ -15,10 +15,7 @@ impl Interval {
     /// `[start, start + length)`.
     #[must_use]
     pub fn new(start: Timestamp, length: Nanos) -> Self {
-        Self {
-            start,
-            end: start + length,
-        }
+        Self { start, end: start + length }
     }
 
     /// Its length, zero when it is empty.
@@ -30,10 +27,7 @@ impl Interval {
     /// The part of it inside `other` (possibly empty).
     #[must_use]
     pub fn clip(self, other: Self) -> Self {
-        Self {
-            start: self.start.max(other.start),
-            end: self.end.min(other.end),
-        }
+        Self { start: self.start.max(other.start), end: self.end.min(other.end) }
     }
 
     /// Whether it has no point.
@@ -81,21 +75,13 @@ pub fn complement(merged: &[Interval], within: Interval) -> Vec<Interval> {
     let mut gaps = Vec::new();
     let mut at = within.start;
     for interval in merged {
-        let gap = Interval {
-            start: at,
-            end: interval.start,
-        }
-        .clip(within);
+        let gap = Interval { start: at, end: interval.start }.clip(within);
         if !gap.is_empty() {
             gaps.push(gap);
         }
         at = at.max(interval.end);
     }
-    let rest = Interval {
-        start: at,
-        end: within.end,
-    }
-    .clip(within);
+    let rest = Interval { start: at, end: within.end }.clip(within);
     if !rest.is_empty() {
         gaps.push(rest);
     }
@@ -108,10 +94,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn at(start: i64, end: i64) -> Interval {
-        Interval {
-            start: Timestamp::from_ns(start),
-            end: Timestamp::from_ns(end),
-        }
+        Interval { start: Timestamp::from_ns(start), end: Timestamp::from_ns(end) }
     }
 
     #[test]
@@ -123,10 +106,7 @@ mod tests {
     #[test]
     fn an_interval_inside_another_adds_nothing() {
         // 0-100 and 50-60: 100 ns, not 110.
-        assert_eq!(
-            union_length_sorted([at(0, 100), at(50, 60)]),
-            Nanos::from_ns(100)
-        );
+        assert_eq!(union_length_sorted([at(0, 100), at(50, 60)]), Nanos::from_ns(100));
     }
 
     proptest! {

@@ -70,16 +70,8 @@ impl Issues {
                 issue.severity = issue.severity.max(severity);
             }
             None => {
-                let first = Example {
-                    byte_offset,
-                    text: text(),
-                };
-                self.0.push(Issue {
-                    code,
-                    severity,
-                    count,
-                    first,
-                });
+                let first = Example { byte_offset, text: text() };
+                self.0.push(Issue { code, severity, count, first });
             }
         }
     }
@@ -87,12 +79,7 @@ impl Issues {
     /// Adds the issues of a later part of the same file.
     pub fn append(&mut self, later: Self) {
         for issue in later.0 {
-            let Issue {
-                code,
-                severity,
-                count,
-                first,
-            } = issue;
+            let Issue { code, severity, count, first } = issue;
             self.note_many(code, severity, count, first.byte_offset, || first.text);
         }
     }
@@ -134,12 +121,6 @@ mod tests {
         issues.append(later);
         let issue = issues.find("bad_time").unwrap();
         assert_eq!((issue.count, issue.severity), (2, Severity::Error));
-        assert_eq!(
-            issue.first,
-            Example {
-                byte_offset: Some(7),
-                text: "ts: x".into()
-            }
-        );
+        assert_eq!(issue.first, Example { byte_offset: Some(7), text: "ts: x".into() });
     }
 }

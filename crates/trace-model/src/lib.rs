@@ -11,6 +11,7 @@
 mod ids;
 pub mod interval;
 mod issue;
+pub mod manifest;
 mod meta;
 mod pool;
 mod strings;

@@ -133,8 +133,6 @@ impl TraceMeta {
     /// The properties of a device.
     #[must_use]
     pub fn device(&self, device: u32) -> Option<&DeviceProperties> {
-        self.devices
-            .iter()
-            .find(|properties| properties.device == device)
+        self.devices.iter().find(|properties| properties.device == device)
     }
 }

@@ -30,10 +30,7 @@ impl<Id, T> Default for Pool<Id, T> {
 impl<Id: From<u32> + Into<u32> + Copy, T: Hash + Eq> Pool<Id, T> {
     /// The id of `value`, stored on first sight.
     pub fn intern(&mut self, value: T) -> Id {
-        if let Some(last) = self
-            .last
-            .filter(|&last| self.values[last as usize] == value)
-        {
+        if let Some(last) = self.last.filter(|&last| self.values[last as usize] == value) {
             return Id::from(last);
         }
         let hash = self.hasher.hash_one(&value);
@@ -44,8 +41,7 @@ impl<Id: From<u32> + Into<u32> + Copy, T: Hash + Eq> Pool<Id, T> {
                 let id = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
                 self.values.push(value);
                 let (values, hasher) = (&self.values, &self.hasher);
-                self.index
-                    .insert_unique(hash, id, |&id| hasher.hash_one(&values[id as usize]));
+                self.index.insert_unique(hash, id, |&id| hasher.hash_one(&values[id as usize]));
                 id
             }
         };
@@ -74,10 +70,7 @@ impl<Id: From<u32> + Into<u32> + Copy, T: Hash + Eq> Pool<Id, T> {
 
     /// All values in order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = (Id, &T)> {
-        self.values
-            .iter()
-            .enumerate()
-            .map(|(index, value)| (Id::from(index as u32), value))
+        self.values.iter().enumerate().map(|(index, value)| (Id::from(index as u32), value))
     }
 }
 

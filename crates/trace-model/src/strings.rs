@@ -45,10 +45,7 @@ impl Strings {
         decode: impl FnOnce() -> std::borrow::Cow<'a, str>,
     ) -> StringId {
         let hash = self.hasher.hash_one(bytes);
-        if let Some(&id) = self
-            .index
-            .find(hash, |&id| slice(&self.text, &self.ends, id) == bytes)
-        {
+        if let Some(&id) = self.index.find(hash, |&id| slice(&self.text, &self.ends, id) == bytes) {
             return StringId(id);
         }
         let decoded = decode();
@@ -59,8 +56,7 @@ impl Strings {
         self.text.push_str(&decoded);
         self.ends.push(self.text.len());
         let (text, ends, hasher) = (&self.text, &self.ends, &self.hasher);
-        self.index
-            .insert_unique(hash, id, |&id| hasher.hash_one(slice(text, ends, id)));
+        self.index.insert_unique(hash, id, |&id| hasher.hash_one(slice(text, ends, id)));
         StringId(id)
     }
 
@@ -69,9 +65,7 @@ impl Strings {
     pub fn find(&self, text: &str) -> Option<StringId> {
         let hash = self.hasher.hash_one(text.as_bytes());
         self.index
-            .find(hash, |&id| {
-                slice(&self.text, &self.ends, id) == text.as_bytes()
-            })
+            .find(hash, |&id| slice(&self.text, &self.ends, id) == text.as_bytes())
             .map(|&id| StringId(id))
     }
 
@@ -81,11 +75,7 @@ impl Strings {
         let Some(&end) = self.ends.get(id.index()) else {
             return "";
         };
-        let start = if id.0 == 0 {
-            0
-        } else {
-            self.ends[id.index() - 1]
-        };
+        let start = if id.0 == 0 { 0 } else { self.ends[id.index() - 1] };
         &self.text[start..end]
     }
 

@@ -148,14 +148,8 @@ mod tests {
 
     #[test]
     fn a_difference_of_points_is_a_length() {
-        assert_eq!(
-            Timestamp::from_ns(30) - Timestamp::from_ns(50),
-            Nanos::from_ns(-20)
-        );
-        assert_eq!(
-            Timestamp::from_ns(30) + Nanos::from_ns(5),
-            Timestamp::from_ns(35)
-        );
+        assert_eq!(Timestamp::from_ns(30) - Timestamp::from_ns(50), Nanos::from_ns(-20));
+        assert_eq!(Timestamp::from_ns(30) + Nanos::from_ns(5), Timestamp::from_ns(35));
     }
 
     #[test]

@@ -289,20 +289,13 @@ struct IdMap {
 
 impl IdMap {
     fn new(whole: &mut Trace, part: &Trace) -> Self {
-        let strings: Vec<_> = part
-            .strings
-            .iter()
-            .map(|(_, text)| whole.strings.intern(text))
-            .collect();
+        let strings: Vec<_> =
+            part.strings.iter().map(|(_, text)| whole.strings.intern(text)).collect();
         let text = |id: StringId| strings[id.index()];
         let processes: Vec<_> = part
             .processes
             .iter()
-            .map(|(_, process)| {
-                whole.processes.intern(Process {
-                    pid: text(process.pid),
-                })
-            })
+            .map(|(_, process)| whole.processes.intern(Process { pid: text(process.pid) }))
             .collect();
         let threads: Vec<_> = part
             .threads
@@ -320,17 +313,11 @@ impl IdMap {
             .streams
             .iter()
             .map(|(_, stream)| {
-                whole.streams.intern(Stream {
-                    process: process(stream.process),
-                    ..*stream
-                })
+                whole.streams.intern(Stream { process: process(stream.process), ..*stream })
             })
             .collect();
-        let configs = part
-            .configs
-            .iter()
-            .map(|(_, config)| whole.configs.intern(*config))
-            .collect();
+        let configs =
+            part.configs.iter().map(|(_, config)| whole.configs.intern(*config)).collect();
         let inputs = part
             .inputs
             .iter()
@@ -357,21 +344,12 @@ impl IdMap {
             })
             .collect();
         for (id, name) in &part.process_names {
-            whole
-                .process_names
-                .insert(processes[id.index()], text(*name));
+            whole.process_names.insert(processes[id.index()], text(*name));
         }
         for (id, name) in &part.thread_names {
             whole.thread_names.insert(threads[id.index()], text(*name));
         }
-        Self {
-            strings,
-            threads,
-            streams,
-            configs,
-            inputs,
-            collectives,
-        }
+        Self { strings, threads, streams, configs, inputs, collectives }
     }
 
     fn append_tables(&self, whole: &mut Trace, part: Trace) {
@@ -435,10 +413,7 @@ mod tests {
 
     fn kernel(builder: &mut TraceBuilder, start: i64, name: &str) {
         let name = builder.strings.intern(name);
-        let stream = builder.streams.intern(Stream {
-            device: Some(0),
-            ..Stream::default()
-        });
+        let stream = builder.streams.intern(Stream { device: Some(0), ..Stream::default() });
         builder.kernels.push(KernelRow {
             start: Timestamp::from_ns(start),
             duration: Nanos::from_ns(5),
@@ -461,20 +436,10 @@ mod tests {
         kernel(&mut part, 10, "norm");
         kernel(&mut part, 30, "gemm");
         let key = part.strings.intern("k");
-        part.extra_args.push(ExtraArg {
-            table: TableKind::Kernel,
-            row: 0,
-            key,
-            value: key,
-        });
+        part.extra_args.push(ExtraArg { table: TableKind::Kernel, row: 0, key, value: key });
         whole.append(part);
         let trace = whole.finish();
-        let names: Vec<_> = trace
-            .kernels
-            .name
-            .iter()
-            .map(|&id| trace.text(id))
-            .collect();
+        let names: Vec<_> = trace.kernels.name.iter().map(|&id| trace.text(id)).collect();
         assert_eq!(names, ["norm", "gemm", "gemm"]);
         assert_eq!(trace.kernels.name[1], trace.kernels.name[2]);
         assert_eq!(trace.streams.len(), 1);
