@@ -8,7 +8,12 @@ use support::{accounts, run};
 
 #[track_caller]
 fn check(analysis: &Analysis, code: &str, status: CheckStatus, count: u64) {
-    let check = analysis.quality.checks.iter().find(|check| check.code == code).expect("every check is made");
+    let check = analysis
+        .quality
+        .checks
+        .iter()
+        .find(|check| check.code == code)
+        .expect("every check is made");
     assert_eq!((check.status, check.count), (status, count), "{code}: {}", check.effect);
 }
 

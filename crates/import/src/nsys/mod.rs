@@ -21,7 +21,6 @@ mod error;
 mod gpu;
 mod host;
 mod nvtx;
-mod nvtx_text;
 mod part;
 mod rank;
 mod redact;
@@ -31,7 +30,6 @@ mod target;
 mod tasks;
 
 pub use error::NsysError;
-pub use nvtx_text::{ModuleMark, parse_module_mark};
 pub use redact::{RedactReport, redact};
 
 use std::path::Path;
