@@ -59,7 +59,7 @@ impl StepMarks {
     /// Whether the thread is between two steps: outside any mark, or, when it has no marks, as
     /// `at_boundary` says.
     pub(crate) fn is_between(&self, thread: ThreadId, at_boundary: bool, state: State) -> bool {
-        if self.threads.contains(&thread) { !state.in_step } else { at_boundary }
+        at_boundary || (self.threads.contains(&thread) && !state.in_step)
     }
 }
 

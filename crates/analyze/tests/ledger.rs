@@ -63,7 +63,8 @@ fn compute_goes_before_communication_before_copies_before_fills() {
 #[test]
 fn a_late_launch_is_the_hosts_until_the_call_and_latency_after_it() {
     // Step 1000..9000. gemm 1000-2000, then idle 2000-5000: the next launch is called at 4000:
-    // 2000 host late, 1000 latency. norm 5000-8500. 8500-9000 launched at 8600: 100 host, 400 latency.
+    // 2000 host late, 1000 latency. norm 5000-8500. The next step's first work is launched at 8600:
+    // 100 between steps, 400 latency.
     let trace = one_step(8500, 9000, |dsl| {
         dsl.launch("cudaLaunchKernel", 100..200, 1)
             .kernel("nvjet_a", 1000..2000)
@@ -77,7 +78,8 @@ fn a_late_launch_is_the_hosts_until_the_call_and_latency_after_it() {
         &[
             ("gemm.bf16", 1000),
             ("norm", 3500),
-            ("idle.host_launched_late", 2000 + 100),
+            ("idle.host_launched_late", 2000),
+            ("idle.between_steps", 100),
             ("idle.launch_latency", 1000 + 400),
         ],
     );
@@ -110,7 +112,7 @@ fn work_launched_long_before_it_starts_waits_for_something() {
 #[test]
 fn gaps_between_nodes_of_one_graph_are_graph_gaps() {
     // One graph launch, three nodes: 1000-1100, 1130-1200, 1210-1300: gaps 30 + 10.
-    // Then idle to 2000: host until 1600 inside the marks, 400 latency.
+    // Then idle to the next step at 2000: between steps until 1600, 400 latency.
     let trace = one_step(1500, 2000, |dsl| {
         dsl.graph_launch(100..900, 1)
             .kernel("nvjet_a", 1000..1100)
@@ -126,7 +128,7 @@ fn gaps_between_nodes_of_one_graph_are_graph_gaps() {
             ("gemm.bf16", 190),
             ("norm", 70),
             ("idle.graph_gap", 40),
-            ("idle.host_launched_late", 300),
+            ("idle.between_steps", 300),
             ("idle.launch_latency", 400),
         ],
     );
@@ -134,48 +136,54 @@ fn gaps_between_nodes_of_one_graph_are_graph_gaps() {
 
 #[test]
 fn host_time_is_split_by_what_the_host_did() {
-    // Step 1000..10000, gemm 1000-2000, then the host: in the mark and a sync until 3000 (blocked
-    // 1000), in aten::item until 4000 (late 1000), mark ends at 5000 (late 1000: nothing recorded),
-    // scheduler until 8000 and nothing until the next mark at 9500 (between 4500), launch at 9600:
-    // 100 late in the next mark, 400 latency.
-    let trace = one_step(5000, 10_000, |dsl| {
+    // Step 1000..20000. gemm 1000-2000, then the host: in the mark and a sync until 3000 (blocked
+    // 1000), in aten::item until 4000 (late 1000), nothing recorded until the mark ends at 5000 (late
+    // 1000), scheduler until 8000 and nothing until it launches argmax at 9500 (between 4500; 500
+    // latency). argmax 10000-11000. Then until the next step's launch at 19600: in a scheduler range
+    // 12000-13000, in the next mark from 19500 on: all between, 8600. 400 latency.
+    let trace = one_step(5000, 20_000, |dsl| {
         dsl.launch("cudaLaunchKernel", 100..200, 1)
             .kernel("nvjet_a", 1000..2000)
             .correlation(1)
             .op("aten::item", 1500..4000, "")
             .api("cudaStreamSynchronize", 1600..3000)
             .range("scheduler.process_batch_result", 5000..8000)
+            .launch("cudaLaunchKernel", 9500..9600, 2)
+            .kernel("argmax", 10_000..11_000)
+            .correlation(2)
+            .range("scheduler.recv_requests", 12_000..13_000)
     });
     let analysis = run(trace);
     assert_eq!(
         accounts(&analysis),
         [
             ("gemm.bf16", 1000),
+            ("sampling", 1000),
             ("idle.host_blocked", 1000),
-            ("idle.host_launched_late", 1000 + 1000 + 100),
-            ("idle.between_steps", 3000 + 1500),
-            ("idle.launch_latency", 400),
+            ("idle.host_launched_late", 1000 + 1000),
+            ("idle.between_steps", 4500 + 8600),
+            ("idle.launch_latency", 500 + 400),
         ]
         .into()
     );
-    let activity: Vec<_> = analysis
-        .ledger
-        .host_activity
-        .iter()
+    let activity: Vec<_> = (analysis.ledger.host_activity.iter())
         .map(|a| (a.account.as_str(), a.kind.as_str(), a.name.as_str(), a.ns_per_step))
         .collect();
-    let range = "scheduler.process_batch_result";
+    let processing = "scheduler.process_batch_result";
     assert_eq!(
         activity,
         [
-            ("idle.between_steps", "range", range, 3000.0),
-            ("idle.between_steps", "nothing_recorded", "", 1500.0),
-            ("idle.host_launched_late", "range", "step[DECODE bs=1]", 1100.0),
+            // 1500 + 1000 (11000-12000) + 6500 (13000-19500).
+            ("idle.between_steps", "nothing_recorded", "", 9000.0),
+            ("idle.between_steps", "range", processing, 3000.0),
+            ("idle.between_steps", "range", "scheduler.recv_requests", 1000.0),
             ("idle.host_blocked", "api", "cudaStreamSynchronize", 1000.0),
             ("idle.host_launched_late", "op", "aten::item", 1000.0),
+            ("idle.host_launched_late", "range", "step[DECODE bs=1]", 1000.0),
+            ("idle.between_steps", "range", "step[DECODE bs=1]", 100.0),
         ]
     );
-    assert_eq!(analysis.ledger.host_activity[0].within, range);
+    assert_eq!(analysis.ledger.host_activity[1].within, processing);
 }
 
 #[test]
@@ -198,24 +206,16 @@ fn gaps_are_listed_by_what_runs_around_them() {
         .map(|gap| (gap.after.as_str(), gap.before.as_str(), gap.ends_step, gap.ns_per_step))
         .collect();
     assert_eq!(gaps, [("rmsnorm", "nvjet_a", true, 700.0), ("nvjet_a", "rmsnorm", false, 100.0)]);
-    // Until 900 in the mark, 900-1000 outside any, 1000-1005 in the next: 505 late, 100 between, 95
-    // latency.
+    // The gap ends the step: 400-1005 between steps, 95 latency.
     let causes: Vec<_> = (analysis.ledger.gaps[0].causes.iter())
         .map(|cause| (cause.account.as_str(), cause.ns_per_step))
         .collect();
-    assert_eq!(
-        causes,
-        [
-            ("idle.host_launched_late", 505.0),
-            ("idle.between_steps", 100.0),
-            ("idle.launch_latency", 95.0),
-        ]
-    );
+    assert_eq!(causes, [("idle.between_steps", 605.0), ("idle.launch_latency", 95.0),]);
 }
 
 #[test]
 fn a_device_to_host_copy_that_returns_after_its_end_blocks_the_host() {
-    // The copy runs 2000-2500, its call returns at 3000: 500 blocked. Launch at 3500: 500 late.
+    // The copy runs 2000-2500, its call returns at 3000: 500 blocked. Then 600 between steps.
     let trace = one_step(3500, 4000, |dsl| {
         dsl.launch("cudaLaunchKernel", 100..200, 1)
             .kernel("nvjet_a", 1000..2000)
@@ -230,7 +230,7 @@ fn a_device_to_host_copy_that_returns_after_its_end_blocks_the_host() {
             ("gemm.bf16", 1000),
             ("memcpy.d2h", 500),
             ("idle.host_blocked", 500),
-            ("idle.host_launched_late", 600),
+            ("idle.between_steps", 600),
             ("idle.launch_latency", 400),
         ],
     );

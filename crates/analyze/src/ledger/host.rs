@@ -11,9 +11,8 @@
 //!   account   hhhhhhhhbbbbbbhhhhhhhhhhhhhhhhhhhhhhh   b host blocked, h host launched late
 //! ```
 //!
-//! Time inside a blocking call is `idle.host_blocked`. The rest is `idle.between_steps` when it is
-//! outside any mark of a step (without marks: when the next work begins a step), else
-//! `idle.host_launched_late`.
+//! Time inside a blocking call is `idle.host_blocked`. The rest is `idle.between_steps` when the next
+//! work begins a step or the thread is outside any mark of a step, else `idle.host_launched_late`.
 
 use hashbrown::HashMap;
 use steptally_trace_model::StringId;
