@@ -257,7 +257,7 @@ impl Driver {
             event = self.carry_out(step.ask) => event,
             () = interrupted(interrupt.clone()), if may_break_off => Event::Interrupted,
             () = out_of_time(step, &folder) => Event::TimedOut,
-            () = grace(interrupt.clone()), if shortens => Event::TimedOut,
+            () = grace(interrupt.clone()), if shortens => Event::Interrupted,
         }
     }
 

@@ -10,6 +10,7 @@ pub mod load;
 pub mod place;
 mod preflight;
 mod record;
+pub mod replay;
 mod secret;
 pub mod session;
 mod sse;

@@ -389,7 +389,7 @@ impl Session {
             format!(
                 "{}: waited {} s{growth} for {}",
                 self.phase.name(),
-                step.limit.as_secs_f64(),
+                seconds(step.limit),
                 step.waiting_for
             ),
         )
@@ -462,7 +462,7 @@ impl Session {
     fn nothing_recorded(&self, waited: Duration) -> Failure {
         Failure::new(
             "no_trace",
-            format!("no trace came within {} s of the profiler's start", waited.as_secs_f64()),
+            format!("no trace came within {} s of the profiler's start", seconds(waited)),
         )
         .hint(
             "the server writes on its own disk: does it see the output folder under the same path \
@@ -541,6 +541,12 @@ impl Session {
     }
 }
 
+/// Seconds for people: whole ones from 10 on.
+fn seconds(time: Duration) -> f64 {
+    let seconds = time.as_secs_f64();
+    if seconds >= 10.0 { seconds.round() } else { (seconds * 10.0).round() / 10.0 }
+}
+
 fn stuck(seen: Observation, still: Duration, waited: Duration) -> Failure {
     let ranks = match seen.expected {
         Some(expected) => format!("{} of {expected} ranks", seen.whole),
@@ -559,8 +565,8 @@ fn stuck(seen: Observation, still: Duration, waited: Duration) -> Failure {
         code,
         format!(
             "{what}: no growth for {} s, {} s after the profiler ended",
-            still.as_secs_f64(),
-            waited.as_secs_f64()
+            seconds(still),
+            seconds(waited)
         ),
     )
     .hint(
