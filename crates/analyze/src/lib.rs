@@ -4,6 +4,7 @@
 //! Nothing here reads a file, a clock or the environment, and nothing prints.
 
 pub mod categories;
+mod collectives;
 mod config;
 mod gpu;
 mod kernels;

@@ -5,7 +5,7 @@ use steptally_trace_model::Trace;
 use crate::gpu::{self, Lane};
 use crate::links::{ApiIndex, OpTree};
 use crate::results::{Analysis, DeviceUse, RankSummary};
-use crate::{Config, kernels, ledger, ops, quality, steps, view};
+use crate::{Config, collectives, kernels, ledger, ops, quality, steps, view};
 
 /// Analyses the traces of one run, one per rank.
 ///
@@ -48,6 +48,7 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         let ledger = ledger.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause));
         (ledger, summaries)
     });
+    let collectives = collectives::collectives(scope, &views);
     let inputs = quality::Inputs {
         traces: &traces,
         indexes: &indexes,
@@ -62,6 +63,7 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         devices,
         steps: step_table,
         ledger,
+        collectives,
         kernels,
         ops,
     }

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used)] // in the tests' own functions
 
 use steptally_analyze::results::{
-    Account, AccountGroup, Analysis, Check, CheckStatus, Confidence, DeviceUse, Distribution,
-    Grade, HostActivity, KernelSummary, Ledger, LedgerScope, LeftOut, OpSummary, Quality,
-    RankSummary, Refusal, Selected, StepTable,
+    Account, AccountGroup, Analysis, Check, CheckStatus, Collectives, Confidence, DeviceUse,
+    Distribution, Grade, HostActivity, KernelSummary, Ledger, LedgerScope, LeftOut, OpSummary,
+    Quality, RankSummary, Refusal, Selected, StepTable,
 };
 use steptally_report::{
     Example, Input, InputFile, InputIssue, Report, Severity, TerminalStyle, Tool, json_schema,
@@ -101,6 +101,7 @@ fn analysis() -> Analysis {
                 ns_per_step: 900_000.0,
             }],
         },
+        collectives: Collectives::default(),
         kernels: vec![KernelSummary {
             name: "void at::native::vectorized_elementwise_kernel<8, \
                    at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul> >(int)"

@@ -9,7 +9,7 @@ use super::Distribution;
 ///
 /// A step whose first collective mostly waits for another rank's recording to begin (see
 /// [`WindowStart`]) is in `steps` but in no mean or distribution here.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Collectives {
     /// Number of communication kernels over all ranks and steps, those of left-out steps included.
     pub count: u64,
@@ -278,17 +278,17 @@ pub struct LateRank {
     pub n: u64,
     /// Sum of its lateness.
     pub lateness_ns: i64,
-    /// Of that, where the GPU had run dry before the collective (or the graph it is in) was
-    /// launched: the host is late.
+    /// Of that, the host's: by so much more than the next to last rank's GPU its own stood idle for
+    /// the next launch since the collective before.
     pub host_late_ns: i64,
-    /// Of that, where the launch was queued in time: work before it ended late.
+    /// Of that, the rest: its GPU was busy, or started what was launched, for longer.
     pub gpu_late_ns: i64,
     /// Of that, where no launch call was recorded.
     pub unknown_ns: i64,
-    /// From the launch call to the kernel's start, median.
+    /// Median launch delay: from the start of the launch call to the start of the kernel.
     pub median_launch_delay_ns: Option<f64>,
-    /// Where the host is late: what it did from the call that launched the work before to the call
-    /// that launched this one; the five that take most time.
+    /// Where the host is late: what it did while the GPU stood idle for the next launch since the
+    /// collective before; the five that take most time.
     pub host_activity: Vec<LateActivity>,
 }
 

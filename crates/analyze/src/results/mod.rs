@@ -3,6 +3,7 @@
 //! Lengths are integer nanoseconds (`_ns`), sizes bytes (`_bytes`), shares 0..1 (`_ratio`, `ratio`).
 //! A mean over steps is a number of nanoseconds with a fraction. What is unknown is `null`.
 
+mod collectives;
 mod devices;
 mod ledger;
 mod quality;
@@ -12,6 +13,11 @@ mod work;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use collectives::{
+    CollectiveMismatch, CollectivePlace, CollectiveSize, Collectives, CrossRank, LateActivity,
+    LateRank, MatchedBy, PositionWait, RankArrival, RankClock, RankCollectives, StepCollectives,
+    StepsMatchedBy, WindowStart,
+};
 pub use devices::{DeviceUse, LeftOut, RankSummary};
 pub use ledger::{Account, AccountGroup, Gap, GapCause, HostActivity, Ledger, LedgerScope};
 pub use quality::{Check, CheckStatus, Grade, Quality, Refusal};
@@ -33,6 +39,8 @@ pub struct Analysis {
     pub ledger: Ledger,
     /// Kernels and copies of the selected steps by name, most time first.
     pub kernels: Vec<KernelSummary>,
+    /// Communication between ranks in the selected steps, and who waits for whom.
+    pub collectives: Collectives,
     /// Operators of the selected steps by name and input shapes, most GPU time first.
     pub ops: Vec<OpSummary>,
 }
