@@ -16,6 +16,10 @@ pub struct Config {
     pub rank: Option<u32>,
     /// Marks (annotations, NVTX ranges) that are steps; `None`: the known grammars.
     pub step_pattern: Option<Regex>,
+    /// How many layers the model has; the layers that are found are checked against it.
+    pub num_layers: Option<u32>,
+    /// How many tokens the server's KV pool holds; a copy of as many is one of the whole pool.
+    pub kv_token_capacity: Option<u64>,
     /// Rules that put kernels into categories.
     pub categories: Categories,
 }

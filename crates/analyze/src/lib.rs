@@ -1,17 +1,22 @@
 //! Pure functions over traces: what the steps are, where their time went, and how far to trust it.
 //!
-//! [`analyze`] runs them all in order: quality gate, steps, categories, ledger, kernels, operators.
+//! [`analyze`] runs them all in order: quality gate, steps, categories, ledger, kernels, layers, copies,
+//! ranges, operators.
 //! Nothing here reads a file, a clock or the environment, and nothing prints.
 
 pub mod categories;
 mod collectives;
 mod config;
+mod copies;
 mod gpu;
 mod kernels;
+mod layers;
 mod ledger;
 mod links;
+mod nest;
 mod ops;
 mod quality;
+mod ranges;
 pub mod results;
 pub mod roofline;
 mod run;
@@ -22,5 +27,6 @@ mod timeline;
 mod view;
 
 pub use config::Config;
+pub use layers::{ModuleMark, parse_module_mark};
 pub use run::analyze;
 pub use stats::distribution;

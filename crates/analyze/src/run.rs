@@ -5,7 +5,9 @@ use steptally_trace_model::Trace;
 use crate::gpu::{self, Lane};
 use crate::links::{ApiIndex, OpTree};
 use crate::results::{Analysis, DeviceUse, RankSummary};
-use crate::{Config, collectives, kernels, ledger, ops, quality, steps, view};
+use crate::{
+    Config, collectives, copies, kernels, layers, ledger, ops, quality, ranges, steps, view,
+};
 
 /// Analyses the traces of one run, one per rank.
 ///
@@ -42,11 +44,18 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
     let (scope, views) =
         view::views(&lanes, &links, &lane_steps, selection.as_ref(), &config.categories);
 
-    let (ledger, (kernels, ops)) = std::thread::scope(|threads| {
+    let layers_and_copies = || {
+        let (layers, parts) = layers::layers(&views, config.num_layers);
+        let context =
+            copies::Context { config, steps: &step_table, layers: layers.as_ref(), parts: &parts };
+        let copies = copies::summarise(&views, &context);
+        (layers, copies, ranges::summarise(&lanes, &apis))
+    };
+    let (ledger, (layers, copies, ranges), (kernels, ops)) = std::thread::scope(|threads| {
         let ledger = threads.spawn(|| ledger::account_time(scope, &views, &config.categories));
+        let layers_and_copies = threads.spawn(layers_and_copies);
         let summaries = (kernels::summarise(&views), ops::summarise(&views));
-        let ledger = ledger.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause));
-        (ledger, summaries)
+        (joined(ledger), joined(layers_and_copies), summaries)
     });
     let collectives = collectives::collectives(scope, &views);
     let inputs = quality::Inputs {
@@ -65,8 +74,15 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         ledger,
         collectives,
         kernels,
+        layers,
+        copies,
+        ranges,
         ops,
     }
+}
+
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause))
 }
 
 /// `work` on each item, on as many threads as there are items or cores.

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used)] // in the tests' own functions
 
 use steptally_analyze::results::{
-    Account, AccountGroup, Analysis, Check, CheckStatus, Collectives, Confidence, DeviceUse,
-    Distribution, Grade, HostActivity, KernelSummary, Ledger, LedgerScope, LeftOut, OpSummary,
-    Quality, RankSummary, Refusal, Selected, StepTable,
+    Account, AccountGroup, Analysis, Check, CheckStatus, Collectives, Confidence, Copies,
+    DeviceUse, Distribution, Grade, HostActivity, KernelSummary, Ledger, LedgerScope, LeftOut,
+    OpSummary, Quality, RankSummary, Refusal, Selected, StepTable,
 };
 use steptally_report::{
     Example, Input, InputFile, InputIssue, Report, Severity, TerminalStyle, Tool, json_schema,
@@ -120,6 +120,9 @@ fn analysis() -> Analysis {
             op: Some("aten::add".into()),
             op_dims: Some("[[2, 2048], []]".into()),
         }],
+        layers: None,
+        copies: Copies::default(),
+        ranges: Vec::new(),
         ops: vec![OpSummary {
             name: "aten::add".into(),
             dims: "[[2, 2048], []]".into(),

@@ -4,9 +4,12 @@
 //! A mean over steps is a number of nanoseconds with a fraction. What is unknown is `null`.
 
 mod collectives;
+mod copies;
 mod devices;
+mod layers;
 mod ledger;
 mod quality;
+mod ranges;
 mod steps;
 mod work;
 
@@ -18,9 +21,12 @@ pub use collectives::{
     LateRank, MatchedBy, PositionWait, RankArrival, RankClock, RankCollectives, StepCollectives,
     StepsMatchedBy, WindowStart,
 };
+pub use copies::{Copies, CopySummary, SizeTrend};
 pub use devices::{DeviceUse, LeftOut, RankSummary};
+pub use layers::{LayerRole, LayerTime, Layers, ModuleTime, Modules};
 pub use ledger::{Account, AccountGroup, Gap, GapCause, HostActivity, Ledger, LedgerScope};
 pub use quality::{Check, CheckStatus, Grade, Quality, Refusal};
+pub use ranges::RangeSummary;
 pub use steps::{Confidence, Distribution, RankSteps, Selected, Step, StepTable};
 pub use work::{KernelSummary, OpSummary};
 
@@ -41,6 +47,12 @@ pub struct Analysis {
     pub kernels: Vec<KernelSummary>,
     /// Communication between ranks in the selected steps, and who waits for whom.
     pub collectives: Collectives,
+    /// The layers of the model in the selected steps; `null` when there are no steps or no layers.
+    pub layers: Option<Layers>,
+    /// What the selected steps cast, copy and fill.
+    pub copies: Copies,
+    /// Ranges of the host projected onto the GPU, most GPU time first.
+    pub ranges: Vec<RangeSummary>,
     /// Operators of the selected steps by name and input shapes, most GPU time first.
     pub ops: Vec<OpSummary>,
 }

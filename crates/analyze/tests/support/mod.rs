@@ -23,3 +23,16 @@ pub fn check_accounts(trace: Trace, expected: &[(&str, i64)]) {
     let analysis = run(trace);
     assert_eq!(accounts(&analysis), expected.iter().copied().collect());
 }
+
+/// Analyses a fixture of the repository.
+pub fn fixture(name: &str) -> Analysis {
+    fixture_with(name, &Config::default())
+}
+
+/// Analyses a fixture of the repository with these choices.
+pub fn fixture_with(name: &str, config: &Config) -> Analysis {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    let options = steptally_import::ImportOptions::default();
+    let run = steptally_import::import_path(&root.join(name), &options).expect(name);
+    analyze(&run.traces, config)
+}

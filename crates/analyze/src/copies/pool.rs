@@ -1,0 +1,88 @@
+//! Whether a copy goes over a whole pool.
+
+use crate::results::StepTable;
+use crate::steps::StepKind;
+use crate::view::LaneView;
+
+use super::{Context, shapes};
+
+/// An operand's first dimension is far above the tokens in flight from this multiple on...
+const FAR_ABOVE: u64 = 64;
+/// ... and from this size on.
+const LARGE: u64 = 4096;
+/// A pool may have a page more than the capacity that the server states.
+const SPARE: u64 = 1024;
+
+/// What a copy is judged by.
+pub(super) struct Judge<'j> {
+    pub(super) context: &'j Context<'j>,
+    pub(super) tokens: Option<u64>,
+    pub(super) steps: usize,
+}
+
+impl Judge<'_> {
+    /// Why a copy that moves operands of these shapes in whole goes over a pool; `None` when it
+    /// does not.
+    ///
+    /// Without a stated capacity only operands of three or more dimensions count (tokens or pages,
+    /// heads, head dimension): weights have two.
+    pub(super) fn reason(
+        &self,
+        whole: &[Vec<u64>],
+        layers: &[u64],
+        every_step: bool,
+        calls: u64,
+    ) -> Option<String> {
+        let largest = whole.iter().max_by_key(|shape| shape.first().copied())?;
+        let first = *largest.first()?;
+        if let Some(capacity) = self.context.config.kv_token_capacity.filter(|&tokens| tokens > 0) {
+            let is_capacity = |tokens: u64| (capacity..=capacity + SPARE).contains(&tokens);
+            let paged = largest.get(1).is_some_and(|&page| is_capacity(first.saturating_mul(page)));
+            if is_capacity(first) || (paged && largest.len() >= 3) {
+                return Some(format!(
+                    "its operand {largest:?} has the {capacity} tokens that the server can hold"
+                ));
+            }
+        }
+        let tokens = self.tokens?;
+        let far_above = first >= LARGE && first >= tokens.saturating_mul(FAR_ABOVE);
+        let everywhere = match self.context.layers.filter(|layers| layers.roles.len() > 1) {
+            Some(known) => layers.len() as u64 == known.count,
+            None => calls >= 2 * self.steps as u64,
+        };
+        (largest.len() >= 3 && far_above && every_step && everywhere).then(|| {
+            format!(
+                "its operand {largest:?} has the same first dimension in every layer and step, and \
+                 {} times the tokens in flight ({tokens})",
+                first / tokens.max(1)
+            )
+        })
+    }
+}
+
+/// The batch size of the selected decode steps, else the smallest first dimension of a matrix
+/// product's input.
+pub(super) fn tokens_in_flight(views: &[LaneView<'_>], steps: &StepTable) -> Option<u64> {
+    let selected = steps.selected.as_ref()?;
+    let decode = selected.kind == StepKind::Decode.to_string();
+    if let Some(batch) = selected.batch_size.filter(|&batch| decode && batch > 0) {
+        return Some(batch);
+    }
+    let products = ["aten::mm", "aten::addmm", "aten::linear", "aten::bmm", "aten::matmul"];
+    let mut smallest: Option<u64> = None;
+    for view in views {
+        let trace = view.lane.trace;
+        let mut seen = vec![false; trace.inputs.len()];
+        for row in 0..trace.cpu_ops.len() {
+            let inputs = trace.cpu_ops.inputs[row];
+            if std::mem::replace(&mut seen[inputs.index()], true) {
+                continue;
+            }
+            if products.contains(&trace.text(trace.cpu_ops.name[row])) {
+                let size = shapes::leading_size(trace.text(trace.inputs[inputs].dims));
+                smallest = smallest.into_iter().chain(size.filter(|&size| size > 0)).min();
+            }
+        }
+    }
+    smallest
+}
