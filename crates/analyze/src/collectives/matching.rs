@@ -141,8 +141,8 @@ impl<'a> OrderMatch<'a> {
         let reference_ends = ends(self.reference);
         // For each step of the reference, the windows of all lanes that are it.
         let mut same: Vec<Vec<(usize, usize)>> = vec![Vec::new(); reference_ends.len()];
-        for lane in 0..self.lanes.len() {
-            let of_lane: Vec<Option<usize>> = if lane == self.reference {
+        for (lane, own_steps) in steps.iter().enumerate() {
+            let same_as: Vec<Option<usize>> = if lane == self.reference {
                 (0..reference_ends.len()).map(Some).collect()
             } else {
                 let Some(pairing) = self.pair(&reference_ends, &ends(lane)) else {
@@ -151,7 +151,7 @@ impl<'a> OrderMatch<'a> {
                 self.pairings[lane] = LanePairing { by: Some(pairing.by), shift: pairing.shift };
                 pairing.of_other
             };
-            for ((window, _), step) in steps[lane].iter().zip(of_lane) {
+            for ((window, _), step) in own_steps.iter().zip(same_as) {
                 if let Some(step) = step {
                     same[step].push((lane, *window));
                 }

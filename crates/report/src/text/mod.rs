@@ -1,6 +1,7 @@
 //! The report for a terminal: headline first, then tables, then what qualifies them.
 
 mod about;
+mod collectives;
 mod headline;
 mod inspection;
 mod ledger;
@@ -28,6 +29,7 @@ pub fn terminal(report: &Report, style: &TerminalStyle) -> String {
     if analysis.quality.refused.is_none() {
         sections.push(ledger::ledger(analysis, style));
         sections.push(about::ranks(analysis, style));
+        sections.push(collectives::collectives(analysis, style));
     }
     let whole_trace = analysis.ledger.scope != LedgerScope::Steps
         || analysis.quality.refused.is_some()
