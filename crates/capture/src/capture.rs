@@ -207,7 +207,7 @@ impl Driver {
         }
         self.phase = phase;
         phase.name().clone_into(&mut self.manifest.manifest.phase);
-        self.say(step.waiting_for);
+        self.say(&format!("waiting for {}", step.waiting_for));
         self.save();
     }
 

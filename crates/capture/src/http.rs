@@ -148,10 +148,10 @@ impl Client {
         api.into_iter().chain(admin)
     }
 
-    /// Whether a key of this role is known.
+    /// Whether an admin key was given; without one the API key is sent in its place.
     #[must_use]
-    pub fn has_key(&self, role: Role) -> bool {
-        self.key(role).is_some()
+    pub fn has_admin_key(&self) -> bool {
+        self.keys.admin.is_some()
     }
 
     /// Asks for `path`, and reads the answer.

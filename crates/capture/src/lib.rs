@@ -2,6 +2,7 @@
 
 pub mod backend;
 mod capture;
+mod doctor;
 pub mod engine;
 mod error;
 mod files;
@@ -17,6 +18,7 @@ mod sse;
 mod version;
 
 pub use capture::{CaptureOptions, Captured, Instrument, Progress, Verifier, VerifyInput, capture};
+pub use doctor::{Advice, Availability, DIAGNOSIS_VERSION, Diagnosis, diagnose};
 pub use error::{Failure, HttpError, HttpErrorKind, UrlError};
 pub use files::{State, TraceFile, TraceFolder};
 pub use record::{MANIFEST_NAME, ManifestFile};

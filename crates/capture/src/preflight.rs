@@ -13,7 +13,7 @@ use crate::backend::{
 use crate::capture::{CaptureOptions, Instrument};
 use crate::engine::{Engine, ServerInfo, probe};
 use crate::error::Failure;
-use crate::http::{Client, Role};
+use crate::http::Client;
 use crate::load::{GenerateApi, LoadSource, TokenLimits};
 use crate::place::{self, Place};
 
@@ -291,7 +291,7 @@ fn backend(
     }
     match info.engine {
         Engine::Sglang => {
-            if info.needs_admin_key == Some(true) && !client.has_key(Role::Admin) {
+            if info.needs_admin_key == Some(true) && !client.has_admin_key() {
                 return Err(Failure::new("unauthorized", "the server was started with an admin key, and only that one may profile")
                     .hint("give --admin-key, or STEPTALLY_ADMIN_KEY"));
             }

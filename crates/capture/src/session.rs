@@ -293,7 +293,7 @@ impl Session {
     /// left to do after [`Ask::Finish`].
     pub fn next(&mut self, event: Event, now: Duration) -> Step {
         match event {
-            Event::Interrupted if self.is_unwinding() => self.step(self.ask, now),
+            Event::Interrupted if self.is_unwinding() => self.step(self.ask),
             Event::Interrupted => {
                 self.interrupted = true;
                 self.unwind(now)
@@ -335,7 +335,7 @@ impl Session {
                 self.last_growth = now;
                 self.enter(Phase::Arm, Ask::Start, now)
             }
-            Ask::BeginLoad => self.step(Ask::Look, now),
+            Ask::BeginLoad => self.step(Ask::Look),
             Ask::Start => {
                 self.last_growth = now;
                 self.enter(Phase::Window, Ask::Look, now)
@@ -352,7 +352,7 @@ impl Session {
                 self.undo.retain(|&undo| undo != Undo::EndLoad);
                 self.enter(Phase::After, Ask::EndLoad, now)
             }
-            Ask::EndLoad => self.step(Ask::BaselineAfter, now),
+            Ask::EndLoad => self.step(Ask::BaselineAfter),
             _ => self.enter(Phase::Done, Ask::Finish, now),
         }
     }
@@ -382,7 +382,7 @@ impl Session {
     }
 
     fn timed_out(&mut self, now: Duration) -> Step {
-        let step = self.step(self.ask, now);
+        let step = self.step(self.ask);
         let growth = if step.grows { " without growth of a trace" } else { "" };
         let failure = Failure::new(
             "timed_out",
@@ -449,13 +449,13 @@ impl Session {
             }
             Phase::Window if !seen.load_runs && self.refills < REFILLS => {
                 self.refills += 1;
-                self.step(Ask::BeginLoad, now)
+                self.step(Ask::BeginLoad)
             }
             Phase::Settle if still >= self.limits.stall || waited >= self.limits.export => {
                 self.fail(stuck(seen, still, waited));
                 self.unwind(now)
             }
-            _ => self.step(Ask::Look, now),
+            _ => self.step(Ask::Look),
         }
     }
 
@@ -514,10 +514,10 @@ impl Session {
             self.phase_began = now;
         }
         self.phase = phase;
-        self.step(ask, now)
+        self.step(ask)
     }
 
-    fn step(&mut self, ask: Ask, _now: Duration) -> Step {
+    fn step(&mut self, ask: Ask) -> Step {
         self.ask = ask;
         let limits = &self.limits;
         let (limit, grows, waiting_for) = match ask {
@@ -530,7 +530,10 @@ impl Session {
                 (limits.window + limits.stall, true, "the profiler to record and write")
             }
             Ask::Start => (limits.start, false, "an answer to the start of the profiler"),
-            Ask::Look => (limits.preflight, false, "a look at the output folder"),
+            Ask::Look if self.phase == Phase::Window => {
+                (limits.preflight, false, "the steps to be recorded")
+            }
+            Ask::Look => (limits.preflight, false, "the traces to be written"),
             Ask::Stop => (limits.stall, true, "an answer to the stop of the profiler"),
             Ask::Collect => (limits.verify, false, "the traces to be read and moved"),
             Ask::Verify => (limits.verify, false, "the traces to be analysed"),

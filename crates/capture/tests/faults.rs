@@ -1,6 +1,8 @@
 //! One test per way a server misbehaves: the right message, one stop where one is due, nothing left
 //! behind, a true manifest. The clock is paused, so minutes of waiting take no time.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::time::Duration;

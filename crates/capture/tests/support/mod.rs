@@ -1,5 +1,6 @@
 //! A replay, a capture of it, and what must hold after any capture.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
