@@ -239,6 +239,39 @@ fn sequence_numbers_match_whatever_the_order() {
 }
 
 #[test]
+fn process_groups_that_never_meet_are_compared_within_themselves() {
+    // Ranks 0 and 1 in group "a", 2 and 3 in group "b", which runs at other times: rank 1 is 900
+    // late, rank 3 is 200 late.
+    let of = |rank, group, start: i64, end: i64| {
+        let sequence = std::cell::Cell::new(0);
+        let describe = move |dsl: TraceDsl| {
+            sequence.set(sequence.get() + 1);
+            dsl.all_reduce(AllReduce {
+                elements: 1,
+                dtype: "Float",
+                process_group: group,
+                group_size: 2,
+                sequence: Some(sequence.get()),
+            })
+        };
+        Steps::new(rank, &STARTS).dsl(move |_| vec![(start, end)], describe).build()
+    };
+    let found = run(&[
+        of(0, "a", 1000, 2000),
+        of(1, "a", 1900, 2000),
+        of(2, "b", 4000, 4500),
+        of(3, "b", 4200, 4500),
+    ]);
+    check_sums(&found);
+    assert_eq!(cross(&found).matched_by, MatchedBy::Sequence);
+    assert_eq!((cross(&found).matched_count, cross(&found).unmatched_count), (6, 0));
+    let lateness: Vec<_> = (0..4)
+        .map(|number| (rank(&found, number).wait_ns, rank(&found, number).lateness_ns))
+        .collect();
+    assert_eq!(lateness, [(2700, None), (0, Some(900.0)), (600, None), (0, Some(200.0))]);
+}
+
+#[test]
 fn clocks_of_different_origin_are_aligned_on_the_ends() {
     // Rank 1's clock has its origin 11.56 s later and is 1.6 ms fast beyond that: what happens at
     // t on rank 0's clock is recorded at t - 11.56 s + 1.6 ms. Steps of 10 ms.

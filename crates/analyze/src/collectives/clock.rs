@@ -38,13 +38,7 @@ pub(super) fn align(
     bases: &[i64],
 ) -> Vec<Clock> {
     let mut clocks = vec![Clock::default(); lanes.len()];
-    clocks[reference] = Clock {
-        shift_ns: Some(bases[reference]),
-        residual_ns: Some(0),
-        spread_ns: Some(0),
-        ..Clock::default()
-    };
-    clocks[reference].n = groups.iter().filter(|g| has(g, reference)).count() as u64;
+    clocks[reference] = reference_clock(groups, reference, bases);
     let end = |(lane, comm): (usize, usize)| lanes[lane].comms[comm].interval.end.as_ns();
     // A rank that shares no collective with the reference may share some with one that does.
     loop {
@@ -64,7 +58,18 @@ pub(super) fn align(
             }
         }
         if later.iter().all(Vec::is_empty) {
-            break;
+            // Ranks that meet only one another (their own process group) have their own reference.
+            let open = |member: &&(usize, usize)| {
+                clocks[member.0].shift_ns.is_none() && clocks[member.0].not_aligned.is_none()
+            };
+            let meets = |group: &&Group| group.members.iter().filter(open).count() > 1;
+            let Some(apart) = groups.iter().find(meets) else {
+                break;
+            };
+            if let Some(&(lane, _)) = apart.members.iter().find(open) {
+                clocks[lane] = reference_clock(groups, lane, bases);
+            }
+            continue;
         }
         for (lane, mut later) in later.into_iter().enumerate().filter(|(_, l)| !l.is_empty()) {
             let (residual, spread) = pairing::spread(&mut later);
@@ -91,6 +96,16 @@ pub(super) fn align(
         }
     }
     clocks
+}
+
+fn reference_clock(groups: &[Group], lane: usize, bases: &[i64]) -> Clock {
+    Clock {
+        shift_ns: Some(bases[lane]),
+        residual_ns: Some(0),
+        spread_ns: Some(0),
+        n: groups.iter().filter(|group| has(group, lane)).count() as u64,
+        not_aligned: None,
+    }
 }
 
 fn has(group: &Group, lane: usize) -> bool {

@@ -214,7 +214,8 @@ pub struct CollectiveMismatch {
     pub counts: Vec<(Option<u32>, u64)>,
 }
 
-/// How one rank's clock relates to the reference's.
+/// How one rank's clock relates to the reference's. Ranks that meet only one another have a
+/// reference among themselves: the first of them, with a residual of 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RankClock {
     /// Global rank.
