@@ -1,5 +1,7 @@
 //! Communication of captured two-rank runs. Expected numbers were worked out apart, from the JSON.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // in the tests' own functions
+
 use std::path::PathBuf;
 
 use steptally_analyze::results::{Collectives, CrossRank, MatchedBy, RankArrival, StepsMatchedBy};

@@ -1,5 +1,7 @@
 //! The section on communication: what a reader must find in it.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // in the tests' own functions
+
 use std::path::PathBuf;
 
 use steptally_analyze::{Config, analyze};
