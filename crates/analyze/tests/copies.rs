@@ -1,4 +1,5 @@
 //! Copies and casts: bytes, types, bandwidth, growth, pools.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod support;
 
@@ -75,6 +76,28 @@ fn without_shapes_the_kernel_name_says_what_is_written() {
     assert!(row.bytes_unknown.as_deref().unwrap().contains("graph replay"));
     // The device is not described.
     assert_eq!(copies.memory_bandwidth_bytes_per_s, None);
+}
+
+#[test]
+fn in_a_graph_replay_the_launch_says_how_large_a_cast_is() {
+    // Two casts a step of 131072 x 128 x 4 elements and one of 1 x 128 x 4, at batch size 4.
+    let name = CAST.replace("#1}>", "#1}, std::array<char*, 2ul>, 4, TrivialOffsetCalculator<1>>");
+    let dsl = steps("step[DECODE bs=4]", |dsl, at| {
+        let mut dsl = dsl.graph_launch(at + 5..at + 10, at as u64);
+        for (from, to, blocks) in [(500, 600, 131_072), (600, 700, 131_072), (700, 701, 1)] {
+            dsl = dsl
+                .kernel(&name, at + from..at + to)
+                .correlation(at as u64)
+                .grid([blocks, 1, 1])
+                .block([128, 1, 1]);
+        }
+        dsl
+    });
+    let copies = run(dsl.build()).copies;
+    let found: Vec<_> =
+        copies.rows.iter().map(|r| (r.calls_per_step, r.elements, r.pool_sized)).collect();
+    assert_eq!(found, [(2.0, Some(67_108_864), true), (1.0, Some(512), false)]);
+    assert!(copies.rows[0].pool_reason.as_deref().unwrap().contains("16777216 for each token"));
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! Layers: the repeat within a step, exact times, modules from marks, real captures.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Ranges projected onto the GPU: exact on timelines, equal to SQL on real captures.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod support;
 

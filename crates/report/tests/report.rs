@@ -93,6 +93,7 @@ fn analysis() -> Analysis {
             period_sum_ns: 9_600_000,
             hidden_communication_ns_per_step: 0.0,
             hidden_copy_ns_per_step: 2_000.0,
+            gaps: Vec::new(),
             host_activity: vec![HostActivity {
                 account: "idle.between_steps".into(),
                 kind: "api".into(),

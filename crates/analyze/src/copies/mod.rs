@@ -7,7 +7,7 @@ mod shapes;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
-use steptally_trace_model::{CopyKind, InputsId, OptionalId, StringId, Trace};
+use steptally_trace_model::{CopyKind, InputsId, LaunchConfigId, OptionalId, StringId, Trace};
 
 use crate::Config;
 use crate::categories::copy_account;
@@ -28,8 +28,9 @@ pub(crate) struct Context<'c> {
     pub(crate) parts: &'c Parts,
 }
 
-/// Name, operator and inputs.
-type Key = (StringId, Option<(StringId, InputsId)>);
+/// Name, operator and inputs; without an operator the launch configuration, which is all that says
+/// how large the call is.
+type Key = (StringId, Option<(StringId, InputsId)>, LaunchConfigId);
 
 /// Sums of one kind of copy.
 struct Sums {
@@ -69,8 +70,22 @@ impl Sums {
     }
 }
 
-/// Names as text: name, operator, shapes, types; the last three empty when unknown.
-type Named<'a> = (&'a str, &'a str, &'a str, &'a str);
+/// The same for all traces, as text; empty when unknown.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct Named<'a> {
+    name: &'a str,
+    op: &'a str,
+    dims: &'a str,
+    types: &'a str,
+    grid: [u32; 3],
+    block: [u32; 3],
+}
+
+impl Named<'_> {
+    fn traffic(&self) -> Result<Traffic, String> {
+        shapes::traffic(self.op, self.dims, self.types, self.name)
+    }
+}
 
 /// Sums what moves data, most time first.
 pub(crate) fn summarise(views: &[LaneView<'_>], context: &Context<'_>) -> Copies {
@@ -78,15 +93,21 @@ pub(crate) fn summarise(views: &[LaneView<'_>], context: &Context<'_>) -> Copies
     let mut first_step = 0;
     for (view, parts) in views.iter().zip(context.parts) {
         let trace = view.lane.trace;
-        for ((name, op), sums) in lane_sums(view, parts, first_step) {
+        for ((name, op, config), sums) in lane_sums(view, parts, first_step) {
             let text = |id| trace.text(id);
-            let key = match op {
-                Some((op, inputs)) => {
-                    let inputs = trace.inputs[inputs];
-                    (text(name), text(op), text(inputs.dims), text(inputs.types))
-                }
-                None => (text(name), "", "", ""),
-            };
+            let mut key = Named { name: text(name), ..Named::default() };
+            if let Some((op, inputs)) = op {
+                let inputs = trace.inputs[inputs];
+                key = Named {
+                    op: text(op),
+                    dims: text(inputs.dims),
+                    types: text(inputs.types),
+                    ..key
+                };
+            } else {
+                let config = trace.configs[config];
+                key = Named { grid: config.grid, block: config.block, ..key };
+            }
             match by_key.get_mut(&key) {
                 Some(known) => known.merge(sums),
                 None => {
@@ -159,7 +180,12 @@ fn lane_sums(view: &LaneView<'_>, parts: &[Part], first_step: usize) -> HashMap<
         }
         let launcher = launching_op(view, op, &mut hint);
         let launcher = launcher.map(|row| (trace.cpu_ops.name[row], trace.cpu_ops.inputs[row]));
-        let entry = sums.entry((name, launcher)).or_insert_with(|| Sums::new(category, kind));
+        let config = match (op.kind, launcher) {
+            (GpuKind::Kernel, None) => trace.kernels.config[op.row as usize],
+            _ => LaunchConfigId::default(),
+        };
+        let key = (name, launcher, config);
+        let entry = sums.entry(key).or_insert_with(|| Sums::new(category, kind));
         entry.add(trace, op, first_step + window, parts.get(index).copied());
     });
     sums
@@ -186,7 +212,7 @@ impl Sums {
 }
 
 fn row(
-    (name, op, dims, types): Named<'_>,
+    key: Named<'_>,
     mut sums: Sums,
     n: usize,
     period: i64,
@@ -197,16 +223,18 @@ fn row(
     let calls = sums.durations.len() as u64;
     let traffic = match sums.kind {
         Some(kind) => recorded(kind, sums.bytes.map(|bytes| bytes as f64 / calls as f64)),
-        None if op.is_empty() => Err("no operator launched it: it is part of a graph replay, or \
+        None if key.op.is_empty() => {
+            Err("no operator launched it: it is part of a graph replay, or \
                                       operators were not recorded"
-            .to_owned()),
-        None => shapes::traffic(op, dims, types, name).map(Moved::from),
+                .to_owned())
+        }
+        None => key.traffic().map(Moved::from),
     };
     let (moved, bytes_unknown) = match traffic {
         Ok(moved) => (moved, None),
         Err(why) => (Moved::default(), Some(why)),
     };
-    let by_name = if sums.kind.is_none() { shapes::written_by_kernel(name) } else { None };
+    let by_name = if sums.kind.is_none() { shapes::written_by_kernel(key.name) } else { None };
     let partly = (moved.read.is_none() || moved.written.is_none()) && bytes_unknown.is_none();
     let bytes_unknown =
         bytes_unknown.or_else(|| partly.then(|| "the type of an operand is not known".to_owned()));
@@ -220,20 +248,26 @@ fn row(
         sums.kind.is_none_or(|kind| matches!(kind, CopyKind::DeviceToDevice | CopyKind::Memset));
     let layers: Vec<u64> = sums.layers.iter().copied().collect();
     let every_step = sums.steps.len() == n;
-    let pool_reason = pool.reason(&moved.whole, &layers, every_step, calls);
+    let elements = shapes::elements_of_launch(key.name, key.grid, key.block);
+    let reach = pool::Reach { layers: &layers, every_step, calls };
+    let pool_reason = match elements {
+        Some(elements) => pool.reason_by_elements(elements, &reach),
+        None => pool.reason(&moved.whole, &reach),
+    };
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     CopySummary {
-        name: name.to_owned(),
+        name: key.name.to_owned(),
         category: sums.category,
-        op: some(op),
-        op_dims: some(dims),
-        op_types: some(types),
+        op: some(key.op),
+        op_dims: some(key.dims),
+        op_types: some(key.types),
         calls,
         calls_per_step: calls as f64 / n as f64,
         total_ns,
         ns_per_step: total_ns as f64 / n as f64,
         ratio: if period == 0 { 0.0 } else { total_ns as f64 / period as f64 },
         median_ns: stats::median(&mut sums.durations).unwrap_or(0.0),
+        elements,
         read_bytes: moved.read,
         written_bytes: moved.written,
         bytes_unknown,
@@ -285,13 +319,13 @@ fn trends<'a>(by_key: &HashMap<Named<'a>, Sums>, n: usize) -> HashMap<Named<'a>,
         if sums.kind.is_some() {
             return sums.bytes.map(|_| 0);
         }
-        let moved = shapes::traffic(key.1, key.2, key.3, key.0).ok()?;
+        let moved = key.traffic().ok()?;
         moved.written_bytes.or(moved.read_bytes)
     };
     let sizes: HashMap<Named<'a>, u64> =
         by_key.iter().filter_map(|(key, sums)| Some((*key, size_of(key, sums)?))).collect();
     for (key, &size) in &sizes {
-        let of_steps = families.entry((key.0, key.1, key.3)).or_insert_with(|| vec![0; n]);
+        let of_steps = families.entry((key.name, key.op, key.types)).or_insert_with(|| vec![0; n]);
         for (&step, &(calls, recorded)) in &by_key[key].steps {
             if let Some(total) = of_steps.get_mut(step) {
                 *total += recorded + calls * size;
@@ -310,7 +344,7 @@ fn trends<'a>(by_key: &HashMap<Named<'a>, Sums>, n: usize) -> HashMap<Named<'a>,
     if n < 2 {
         return HashMap::new();
     }
-    sizes.keys().map(|key| (*key, trend(&families[&(key.0, key.1, key.3)]))).collect()
+    sizes.keys().map(|key| (*key, trend(&families[&(key.name, key.op, key.types)]))).collect()
 }
 
 /// Peak memory bandwidth of the devices, when all are the same, and where it is from.

@@ -13,6 +13,16 @@ const LARGE: u64 = 4096;
 /// A pool may have a page more than the capacity that the server states.
 const SPARE: u64 = 1024;
 
+/// No layer has activations of so many elements for one token.
+const ELEMENTS_PER_TOKEN: u64 = 1 << 20;
+
+/// Where a copy is asked for.
+pub(super) struct Reach<'r> {
+    pub(super) layers: &'r [u64],
+    pub(super) every_step: bool,
+    pub(super) calls: u64,
+}
+
 /// What a copy is judged by.
 pub(super) struct Judge<'j> {
     pub(super) context: &'j Context<'j>,
@@ -26,13 +36,7 @@ impl Judge<'_> {
     ///
     /// Without a stated capacity only operands of three or more dimensions count (tokens or pages,
     /// heads, head dimension): weights have two.
-    pub(super) fn reason(
-        &self,
-        whole: &[Vec<u64>],
-        layers: &[u64],
-        every_step: bool,
-        calls: u64,
-    ) -> Option<String> {
+    pub(super) fn reason(&self, whole: &[Vec<u64>], reach: &Reach<'_>) -> Option<String> {
         let largest = whole.iter().max_by_key(|shape| shape.first().copied())?;
         let first = *largest.first()?;
         if let Some(capacity) = self.context.config.kv_token_capacity.filter(|&tokens| tokens > 0) {
@@ -46,17 +50,34 @@ impl Judge<'_> {
         }
         let tokens = self.tokens?;
         let far_above = first >= LARGE && first >= tokens.saturating_mul(FAR_ABOVE);
-        let everywhere = match self.context.layers.filter(|layers| layers.roles.len() > 1) {
-            Some(known) => layers.len() as u64 == known.count,
-            None => calls >= 2 * self.steps as u64,
-        };
-        (largest.len() >= 3 && far_above && every_step && everywhere).then(|| {
+        (largest.len() >= 3 && far_above && self.everywhere(reach)).then(|| {
             format!(
                 "its operand {largest:?} has the same first dimension in every layer and step, and \
                  {} times the tokens in flight ({tokens})",
                 first / tokens.max(1)
             )
         })
+    }
+
+    /// Why a copy of so many elements, of which nothing else is known, goes over a pool.
+    pub(super) fn reason_by_elements(&self, elements: u64, reach: &Reach<'_>) -> Option<String> {
+        let each = elements / self.tokens?.max(1);
+        (each >= ELEMENTS_PER_TOKEN && self.everywhere(reach)).then(|| {
+            format!(
+                "it goes over {elements} elements in every layer and step, {each} for each token in \
+                 flight: by its launch configuration, as a graph replay records no shapes, so that \
+                 it may be weights instead of a pool"
+            )
+        })
+    }
+
+    /// Whether every layer of every step asks for it.
+    fn everywhere(&self, reach: &Reach<'_>) -> bool {
+        let in_layers = match self.context.layers.filter(|layers| !layers.roles.is_empty()) {
+            Some(known) => reach.layers.len() as u64 == known.count,
+            None => reach.calls >= 2 * self.steps as u64,
+        };
+        reach.every_step && in_layers
     }
 }
 

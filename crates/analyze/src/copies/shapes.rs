@@ -73,10 +73,35 @@ pub(super) fn written_by_kernel(name: &str) -> Option<&'static str> {
     if let Some(at) = name.find("FillFunctor<") {
         return argument(at + "FillFunctor<".len(), '>');
     }
+    if !name.contains("direct_copy_kernel_cuda") {
+        return None;
+    }
     let lambdas = name.rmatch_indices("lambda(");
     let types: Vec<_> = lambdas.filter_map(|(at, word)| argument(at + word.len(), ')')).collect();
     // The lambda that turns an index into an element has an int as well.
     types.iter().find(|&&name| name != "int32").or(types.first()).copied()
+}
+
+/// How many elements a kernel of PyTorch's elementwise family goes over, rounded up to whole blocks:
+/// blocks times threads times the elements of a thread, which the name states.
+pub(super) fn elements_of_launch(name: &str, grid: [u32; 3], block: [u32; 3]) -> Option<u64> {
+    let digits = |text: &str| -> Option<u64> {
+        let text = text.strip_prefix("(int)").unwrap_or(text);
+        text[..text.find(|c: char| !c.is_ascii_digit())?].parse().ok()
+    };
+    let per_thread = if name.contains("unrolled_elementwise_kernel<") {
+        // `std::array<char*, 2ul>, 4, TrivialOffsetCalculator<..>`
+        let before = name.split(", TrivialOffsetCalculator").next()?;
+        digits(&format!("{},", before.rsplit(", ").next()?))?
+    } else {
+        // `elementwise_kernel<128, 4, ..>`
+        let at = name.find(" at::native::elementwise_kernel<")?;
+        let arguments = &name[at + " at::native::elementwise_kernel<".len()..];
+        digits(arguments.split(", ").nth(1).map(|text| format!("{text},"))?.as_str())?
+    };
+    let sizes = grid.into_iter().chain(block).map(u64::from);
+    let all = sizes.chain([per_thread]).try_fold(1u64, u64::checked_mul)?;
+    (all > 0).then_some(all)
 }
 
 /// Inputs of an operator.
@@ -306,6 +331,20 @@ mod tests {
         let to_fp8 = "elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::\
                       float8_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda(c10::BFloat16)#2}>";
         assert_eq!(written_by_kernel(to_fp8), None);
-        assert_eq!(written_by_kernel("nvjet_sm90"), None);
+        // The lambda of an index kernel says nothing about elements.
+        assert_eq!(written_by_kernel("index_elementwise_kernel<128, 4, {lambda(int)#1}>"), None);
+    }
+
+    #[test]
+    fn launches_say_how_many_elements() {
+        // The cast of 131072 x 4 x 128 elements ran with 131072 blocks of 128 threads.
+        let elements = |name| elements_of_launch(name, [131_072, 1, 1], [128, 1, 1]);
+        let unrolled = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_\
+                        cuda(at::TensorIteratorBase&)::{lambda(c10::BFloat16)#1}, std::array<char*, \
+                        2ul>, 4, TrivialOffsetCalculator<1, unsigned int>>";
+        assert_eq!(elements(unrolled), Some(67_108_864));
+        let strided = "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl>";
+        assert_eq!(elements(strided), Some(33_554_432));
+        assert_eq!(elements("nvjet_sm90"), None);
     }
 }

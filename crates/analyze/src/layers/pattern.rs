@@ -17,6 +17,8 @@ use crate::categories::UNCATEGORISED;
 
 /// Longer periods are not looked for.
 const LONGEST_PERIOD: usize = 2048;
+/// So many periods are looked into.
+const CANDIDATES: usize = 32;
 /// Layers must hold this share of a step's kernels.
 const COVERAGE: f64 = 0.5;
 
@@ -104,7 +106,8 @@ pub(super) fn find(
     // Most kernels first, the shorter period first among equals.
     runs.sort_by_key(|run| (std::cmp::Reverse(run.covered()), run.period));
     let most = runs.first()?.covered();
-    let mut fits = runs.into_iter().take_while(|run| run.covered() * 2 >= most).filter_map(|run| {
+    let candidates = runs.into_iter().take_while(|run| run.covered() * 2 >= most).take(CANDIDATES);
+    let mut fits = candidates.filter_map(|run| {
         let word = layer_word(sequence, alphabet, run);
         let segments = segment(sequence, &word, alphabet)?;
         let enough = segments.covered() as f64 >= COVERAGE * sequence.len() as f64;

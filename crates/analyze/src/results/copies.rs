@@ -56,6 +56,9 @@ pub struct CopySummary {
     pub ratio: f64,
     /// Median duration of a call.
     pub median_ns: f64,
+    /// Elements that a call goes over, from its launch configuration and rounded up to whole blocks;
+    /// only where no operator says what it moves (graph replays).
+    pub elements: Option<u64>,
     /// Bytes that a call reads (mean).
     pub read_bytes: Option<f64>,
     /// Bytes that a call writes (mean).

@@ -2,8 +2,10 @@
 
 mod about;
 mod collectives;
+mod copies;
 mod headline;
 mod inspection;
+mod layers;
 mod ledger;
 mod shapes;
 mod style;
@@ -38,6 +40,10 @@ pub fn terminal(report: &Report, style: &TerminalStyle) -> String {
         sections.push(about::devices(analysis, style));
     }
     sections.push(work::kernels(analysis, style));
+    if analysis.quality.refused.is_none() {
+        sections.push(layers::layers(analysis, style));
+    }
+    sections.push(copies::copies(analysis, style));
     sections.push(work::operators(analysis, style));
     sections.push(about::quality(&analysis.quality, style));
     sections.push(about::issues(&report.input, style));
