@@ -118,8 +118,12 @@ pub(super) fn window_starts(
         for member in &firsts {
             matched[member.lane] = true;
         }
+        // Only the few first recorded ones are compared with all the others.
+        if firsts.is_empty() {
+            continue;
+        }
         let steady = steady(&all, index).filter(|steady| is_outlier(arrival.skew_ns, *steady));
-        if let (false, Some(steady_ns)) = (firsts.is_empty(), steady) {
+        if let Some(steady_ns) = steady {
             let Some(waits) = arrival.members.iter().max_by_key(|member| member.wait_ns) else {
                 continue;
             };
