@@ -43,6 +43,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Analyze(AnalyzeArgs),
     Inspect(InspectArgs),
+    Redact(RedactArgs),
 }
 
 /// Tell where the time of a step went
@@ -113,6 +114,26 @@ pub(crate) struct InspectArgs {
 
     #[command(flatten)]
     pub(crate) reading: ReadingArgs,
+}
+
+/// Write a copy of an nsys export that can be passed on
+///
+/// An export holds the whole environment of the machine that was profiled, tokens included. The copy
+/// has every event, and none of environment, command line, output, paths, nor any text that no event
+/// uses; it gives the same report.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct RedactArgs {
+    /// An SQLite export of nsys
+    pub(crate) path: PathBuf,
+
+    /// Where the copy goes; never over a file that is there [default: FILE.redacted.sqlite]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// How to say what was left out
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]

@@ -58,15 +58,24 @@ impl Progress for ReadingBar {
         }
         let (read, total) =
             state.files.values().fold((0, 0), |sum, file| (sum.0 + file.0, sum.1 + file.1));
-        let bar = state.bar.get_or_insert_with(new_bar);
+        let template = "reading {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+        let bar = state.bar.get_or_insert_with(|| new_bar(template));
         bar.set_length(total);
         bar.set_position(read);
     }
+
+    fn exporting(&self, _: &Path, written: u64) {
+        if !self.wanted || self.started.elapsed() < PATIENCE {
+            return;
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let template = "nsys exports the report: {bytes} written, {elapsed}";
+        state.bar.get_or_insert_with(|| new_bar(template)).set_position(written);
+    }
 }
 
-fn new_bar() -> ProgressBar {
+fn new_bar(template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    let template = "reading {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }

@@ -7,6 +7,11 @@ use std::sync::Arc;
 pub trait Progress: Send + Sync {
     /// `read` of `total` bytes of `file` on disk are read.
     fn advance(&self, file: &Path, read: u64, total: u64);
+
+    /// nsys exports the report `file`, and has written `written` bytes of what is then read.
+    fn exporting(&self, file: &Path, written: u64) {
+        let _ = (file, written);
+    }
 }
 
 /// Says nothing.

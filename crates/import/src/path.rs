@@ -178,7 +178,7 @@ fn read_entry(entry: Entry<'_>, bytes: u64, damage: &Damage, options: &ImportOpt
         }
         Content::Sqlite(file) => read_sqlite(&file, options),
         Content::NsysReport(file) => {
-            let exported = nsys_report::export(file.path(), &name)?;
+            let exported = nsys_report::export(file.path(), &name, &*options.progress)?;
             read_sqlite(&OnDisk::File(exported.sqlite.clone()), options)
         }
     });

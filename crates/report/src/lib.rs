@@ -6,11 +6,13 @@
 mod inspect;
 mod json;
 mod kernel_name;
+mod redaction;
 mod report;
 mod text;
 
 pub use inspect::{DeviceInspection, EventCounts, Inspection, TraceInspection, Version};
 pub use json::{json_schema, to_json};
 pub use kernel_name::short_kernel_name;
+pub use redaction::{Redaction, Removed, redaction_text};
 pub use report::{Example, Input, InputFile, InputIssue, Report, SCHEMA_VERSION, Severity, Tool};
 pub use text::{TerminalStyle, inspection_text, terminal};

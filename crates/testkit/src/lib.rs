@@ -4,6 +4,7 @@
 //!   numbers can be worked out in a comment.
 //! - [`write_torch_json`] writes a built trace as `torch.profiler` would, so that the same run can
 //!   be read through the importer.
+//! - [`write_nsys_sqlite`] writes built traces as nsys would export them.
 //! - [`decode_run`] makes plausible decode runs of several ranks from a seed, with the truth about
 //!   every step beside the traces.
 //!
@@ -13,8 +14,10 @@
 mod dsl;
 mod generate;
 mod modifiers;
+mod nsys_sqlite;
 mod torch_json;
 
 pub use dsl::{AllReduce, TraceDsl};
 pub use generate::{DecodeMode, StepTruth, SyntheticRun, decode_run};
+pub use nsys_sqlite::write_nsys_sqlite;
 pub use torch_json::write_torch_json;

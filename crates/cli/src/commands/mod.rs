@@ -2,6 +2,7 @@
 
 mod analyze;
 mod inspect;
+mod redact;
 
 use crate::args::Command;
 use crate::failure::{Code, Failure};
@@ -11,5 +12,6 @@ pub(crate) fn run(command: Command) -> Result<Code, Failure> {
     match command {
         Command::Analyze(args) => analyze::run(args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Redact(args) => redact::run(&args),
     }
 }

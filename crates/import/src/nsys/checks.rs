@@ -7,8 +7,9 @@ use steptally_trace_model::{Issues, OptionalId, Severity, Trace};
 use super::rank::rank_in_title;
 use super::target::Target;
 
-/// GPUs that are known to the recorder and did nothing, while other ranks are known to exist or
-/// may exist. The remark becomes the first diagnostic of every trace.
+/// GPUs that are known to the recorder and did nothing. Where other ranks are known to exist, or
+/// several processes show that the job has more than one, the remark becomes the first diagnostic of
+/// every trace; one process alone on a machine of several GPUs is ordinary.
 pub(super) fn idle_gpus(
     traces: &mut [Trace],
     used: &BTreeSet<u32>,
@@ -22,22 +23,24 @@ pub(super) fn idle_gpus(
     let titles: BTreeSet<u32> =
         target.processes.values().filter_map(|title| rank_in_title(title)).collect();
     let missing = titles.len() > traces.len();
+    let found = format!("{known} GPUs known, kernels on {}", used.len());
+    let advice = "nsys profile --trace-fork-before-exec=true follows forks";
     let text = if missing {
+        let ranks = titles.len();
         format!(
-            "{known} GPUs known, kernels on {}: the workers were not traced ({} ranks by the titles of processes; nsys profile --trace-fork-before-exec=true follows forks)",
-            used.len(),
-            titles.len(),
+            "{found}: the workers were not traced ({ranks} ranks by the titles of processes; {advice})"
         )
+    } else if traces.len() > 1 {
+        format!("{found}: if the job uses more, its workers were not traced ({advice})")
     } else {
-        format!(
-            "{known} GPUs known, kernels on {}: if the job uses more, its workers were not traced (nsys profile --trace-fork-before-exec=true follows forks)",
-            used.len(),
-        )
+        format!("{found}, by one process; no title of a process tells of other ranks")
     };
     let severity = if missing { Severity::Warning } else { Severity::Info };
     issues.note("gpus_without_kernels", severity, None, || text.clone());
-    for trace in traces {
-        trace.meta.diagnostics.insert(0, text.clone());
+    if missing || traces.len() > 1 {
+        for trace in traces {
+            trace.meta.diagnostics.insert(0, text.clone());
+        }
     }
 }
 

@@ -96,9 +96,18 @@ fn gpus_without_kernels_are_the_first_remark() {
         .map(|gpu| format!("INSERT INTO TARGET_INFO_GPU VALUES ({gpu}, 'H200', 1, 1, 132, {gpu});"))
         .collect();
     let sql = format!("{} {gpus} {}", tables(), kernel([1, 2], 0, 1, 40));
+    // One process on a machine of four GPUs is ordinary: noted, and no remark.
     let read = Export::new(&sql).read();
-    let remark = &read.traces[0].meta.diagnostics[0];
-    assert!(remark.starts_with("4 GPUs known, kernels on 1: if the job uses more"), "{remark}");
+    assert_eq!(read.traces[0].meta.diagnostics, Vec::<String>::new());
+    let note = read.issues.find("gpus_without_kernels").unwrap();
+    assert_eq!(note.severity, Severity::Info);
+    assert!(note.first.text.starts_with("4 GPUs known, kernels on 1, by one process"));
+    // Several processes are a job of several ranks.
+    let read = Export::new(&format!("{sql} {}", kernel([3, 4], 0, 1, 41))).read();
+    for trace in &read.traces {
+        let remark = &trace.meta.diagnostics[0];
+        assert!(remark.starts_with("4 GPUs known, kernels on 1: if the job uses more"), "{remark}");
+    }
     assert_eq!(read.issues.find("gpus_without_kernels").unwrap().severity, Severity::Info);
     // The titles of processes show that there were more ranks.
     let titles: String = (0..4)
