@@ -311,6 +311,26 @@ fn module_frames_and_layer_ranges_give_layers_too() {
     assert_eq!(frames, expected);
 }
 
+#[test]
+fn few_marked_modules_are_no_layers_but_a_tree() {
+    // 10 of 100 ns lie in layers 0 and 1.
+    let mut dsl = TraceDsl::rank(0);
+    for step in 0..3 {
+        let at = step * 1000;
+        dsl = dsl
+            .range("step[DECODE bs=1]", at..at + 500)
+            .nvtx("layer 0", at + 10..at + 20)
+            .launch_kernel("a", at + 12..at + 14, at + 500..at + 505)
+            .nvtx("layer 1", at + 30..at + 40)
+            .launch_kernel("b", at + 32..at + 34, at + 505..at + 510)
+            .launch_kernel("c", at + 50..at + 54, at + 510..at + 600);
+    }
+    let found = layers(dsl.build());
+    assert_eq!((found.count, found.layers.len()), (0, 0));
+    let modules = found.modules.unwrap();
+    assert_eq!((modules.layer_count, modules.rows.len(), modules.covered_ratio), (2, 2, 0.1));
+}
+
 /// Share of each layer in the time of all layers.
 fn shares(layers: &Layers) -> Vec<f64> {
     let all: i64 = layers.layers.iter().map(|layer| layer.gpu_busy_ns).sum();

@@ -24,6 +24,9 @@ const SLOW_RATIO: f64 = 1.5;
 /// ... and this many median absolute deviations above it.
 const SLOW_DEVIATIONS: f64 = 3.0;
 
+/// Modules that hold less than this share of the GPU time do not tell the layers.
+const LEAST_COVERED: f64 = 0.25;
+
 /// In which part of its step each piece of GPU work is, one list per lane in the order of the
 /// lane's work; empty lists when no layers are known.
 pub(crate) type Parts = Vec<Vec<Part>>;
@@ -40,7 +43,7 @@ pub(crate) fn layers(views: &[LaneView<'_>], expected: Option<u32>) -> (Option<L
             layers.modules = modules.map(|modules| modules.compared_with(&layers));
             (Some(layers), parts)
         }
-        None => (modules.and_then(|found| from_modules(found, views, expected)), no_parts()),
+        None => (modules.map(|found| from_modules(found, views, expected)), no_parts()),
     }
 }
 
@@ -144,11 +147,12 @@ fn slow_layers(layers: &[LayerTime]) -> (f64, Vec<u64>) {
     (median / n, slow.filter_map(|layer| layer.index).collect())
 }
 
-/// Layers as the modules name them: sums of durations, for no sequence says what lies beside.
-fn from_modules(modules: Modules, views: &[LaneView<'_>], expected: Option<u32>) -> Option<Layers> {
-    let times = modules.layer_times();
-    if times.is_empty() {
-        return None;
+/// Layers as the modules name them: sums of durations, for no sequence says what lies beside. Few
+/// or small ones are no layers, and only the tree is left.
+fn from_modules(modules: Modules, views: &[LaneView<'_>], expected: Option<u32>) -> Layers {
+    let mut times = modules.layer_times();
+    if times.len() < 2 || modules.covered_ratio < LEAST_COVERED {
+        times.clear();
     }
     let n: usize = views.iter().map(|view| view.windows.len()).sum();
     let all: f64 = times.iter().map(|(_, time, _)| time).sum();
@@ -167,7 +171,7 @@ fn from_modules(modules: Modules, views: &[LaneView<'_>], expected: Option<u32>)
         .collect();
     let (median, slow) = slow_layers(&layers);
     let count = layers.len() as u64;
-    Some(Layers {
+    Layers {
         detected_by: modules.detected_by.clone(),
         count,
         expected_count: expected.map(u64::from),
@@ -184,5 +188,5 @@ fn from_modules(modules: Modules, views: &[LaneView<'_>], expected: Option<u32>)
         slow_layers: slow,
         roles: Vec::new(),
         modules: Some(modules),
-    })
+    }
 }

@@ -13,7 +13,7 @@ pub struct Layers {
     /// `kernel_sequence` (the sequence of kernels within a step repeats), or where the modules are
     /// from when no sequence repeats: `module_marks`, `layer_ranges`, `module_frames`.
     pub detected_by: String,
-    /// Number of layers.
+    /// Number of layers; 0 when modules are marked, but not layers.
     pub count: u64,
     /// Number of layers that the caller expects.
     pub expected_count: Option<u64>,

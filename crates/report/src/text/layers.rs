@@ -11,7 +11,7 @@ use super::units::{TimeUnit, calls, counted, percent};
 const ALIKE: f64 = 0.1;
 
 pub(super) fn layers(analysis: &Analysis, style: &TerminalStyle) -> String {
-    let Some(found) = &analysis.layers else {
+    let Some(found) = analysis.layers.as_ref().filter(|found| found.count > 0) else {
         return String::new();
     };
     let rows = rows(found);
