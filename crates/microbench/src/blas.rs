@@ -139,8 +139,12 @@ impl<'a> Matmul<'a> {
         matmul.w = layout(input, k, n, count)?;
         matmul.x = layout(input, k, m, count)?;
         matmul.y = layout(cudaDataType::CUDA_R_16BF, n, m, count)?;
+        if compute == Compute::Fp8 {
+            // The matrix units' full rate: sums are kept with fewer bits.
+            matmul.describe(Of::CUBLASLT_MATMUL_DESC_FAST_ACCUM, 1_i8)?;
+        }
         if compute == Compute::Fp4 {
-            matmul.scale_by_one(gpu, n * count, m * count, k)?;
+            matmul.scale_by_one(gpu, product)?;
         }
         matmul.algorithm = matmul.fastest(gpu, operands)?;
         Ok(matmul)
@@ -157,13 +161,22 @@ impl<'a> Matmul<'a> {
     }
 
     /// FP4 needs a scale for each 16 elements of a row; all are one here.
-    fn scale_by_one(&mut self, gpu: &Gpu, w: u64, x: u64, k: u64) -> Result<(), BenchError> {
+    fn scale_by_one(&mut self, gpu: &Gpu, product: &Product) -> Result<(), BenchError> {
         const VECTOR_16_E4M3: i32 = 1;
         for (rows, pointer, mode) in [
-            (w, Of::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, Of::CUBLASLT_MATMUL_DESC_A_SCALE_MODE),
-            (x, Of::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, Of::CUBLASLT_MATMUL_DESC_B_SCALE_MODE),
+            (
+                product.n,
+                Of::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                Of::CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+            ),
+            (
+                product.m,
+                Of::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                Of::CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
+            ),
         ] {
-            let scales = gpu.upload(&vec![SCALE_ONE; scale_bytes(rows, k) as usize])?;
+            let bytes = product.count * scale_bytes(rows, product.k);
+            let scales = gpu.upload(&vec![SCALE_ONE; bytes as usize])?;
             self.describe(mode, VECTOR_16_E4M3)?;
             self.describe(pointer, scales.address)?;
             self._scales.push(scales);

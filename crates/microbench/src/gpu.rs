@@ -111,8 +111,10 @@ impl Gpu {
     #[allow(unsafe_code)]
     pub(crate) fn upload<T: Copy>(&self, values: &[T]) -> Result<Buffer, BenchError> {
         let buffer = self.buffer(size_of_val(values) as u64)?;
-        // SAFETY: the buffer is as large as the values; the copy ends before the call does.
+        // SAFETY: the buffer is as large as the values, which are read before the call returns.
         unsafe { result::memcpy_htod_sync(buffer.address, values) }.during("cuMemcpyHtoD")?;
+        // The values may still be on their way, and the stream does not wait for them by itself.
+        self.context.synchronize().during("cuCtxSynchronize")?;
         Ok(buffer)
     }
 
