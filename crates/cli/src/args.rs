@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use regex::Regex;
 
+use crate::capture_args::{DemoArgs, DoctorArgs, ProfileArgs, ServeReplayArgs};
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0  ok
@@ -21,7 +23,10 @@ Examples:
   steptally analyze decode.trace.json.gz             where a decode step's time goes
   steptally analyze traces/                          all ranks of a folder as one run
   steptally analyze decode.trace.json.gz --format json | jq .steps.period_ns
-  steptally inspect unknown-file                     what is this file?";
+  steptally inspect unknown-file                     what is this file?
+  steptally demo                                     a whole capture, without a GPU
+  steptally doctor --url http://127.0.0.1:30000      what can be captured there, and how?
+  steptally profile --url http://127.0.0.1:30000     measure, capture, check, explain";
 
 const ANALYZE_EXAMPLES: &str = "\
 Examples:
@@ -43,6 +48,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Analyze(AnalyzeArgs),
     Inspect(InspectArgs),
+    Doctor(DoctorArgs),
+    Profile(ProfileArgs),
+    Demo(DemoArgs),
+    ServeReplay(ServeReplayArgs),
     Redact(RedactArgs),
 }
 

@@ -12,6 +12,8 @@ pub(crate) enum Code {
     Usage = 2,
     /// A file could not be read or written.
     Input = 3,
+    /// A capture failed, or was interrupted.
+    Capture = 4,
     /// There is output, but part of the input could not be read.
     Partial = 5,
 }
@@ -37,6 +39,10 @@ impl Failure {
 
     pub(crate) fn input(message: impl Into<String>) -> Self {
         Self { code: Code::Input, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn capture(message: impl Into<String>) -> Self {
+        Self { code: Code::Capture, message: message.into(), hint: None }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {

@@ -1,11 +1,13 @@
 //! `steptally`: every nanosecond of an LLM decode step, accounted for.
 
 mod args;
+mod capture_args;
 mod commands;
 mod failure;
 mod input;
 mod output;
 mod progress;
+mod verify;
 
 use std::process::ExitCode;
 

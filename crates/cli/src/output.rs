@@ -54,3 +54,22 @@ pub(crate) fn write(text: &str, file: Option<&Path>) -> Result<(), Failure> {
         _ => Ok(()),
     }
 }
+
+/// Says on stderr what is going on. Nobody is told when stderr is closed.
+pub(crate) fn progress(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Ends when the user or the system wants the program to: Ctrl-C, a closed terminal, `kill`.
+pub(crate) async fn terminated() {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let mut signals: Vec<_> = kinds.into_iter().filter_map(|kind| signal(kind).ok()).collect();
+    let mut waits: Vec<_> = signals.iter_mut().map(|signal| Box::pin(signal.recv())).collect();
+    std::future::poll_fn(|context| {
+        let is_ready = waits.iter_mut().any(|wait| wait.as_mut().poll(context).is_ready());
+        if is_ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+}

@@ -3,6 +3,7 @@
 //! The only place where a number becomes text. Nothing here measures or decides anything; what is
 //! shown comes from [`steptally_analyze::results`], or from the tables of a trace ([`Inspection`]).
 
+mod capture;
 mod inspect;
 mod json;
 mod kernel_name;
@@ -10,9 +11,10 @@ mod redaction;
 mod report;
 mod text;
 
+pub use capture::CaptureReport;
 pub use inspect::{DeviceInspection, EventCounts, Inspection, TraceInspection, Version};
 pub use json::{json_schema, to_json};
 pub use kernel_name::short_kernel_name;
 pub use redaction::{Redaction, Removed, redaction_text};
 pub use report::{Example, Input, InputFile, InputIssue, Report, SCHEMA_VERSION, Severity, Tool};
-pub use text::{TerminalStyle, inspection_text, terminal};
+pub use text::{TerminalStyle, capture_text, inspection_text, terminal};

@@ -24,6 +24,7 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
         rank: args.rank,
         step_pattern: args.step_pattern,
         categories: categories(args.rules.as_deref())?,
+        ..Config::default()
     };
     let import = input::read(path, &args.reading)?;
     check_rank(&import, config.rank)?;

@@ -1,6 +1,7 @@
 //! The report for a terminal: headline first, then tables, then what qualifies them.
 
 mod about;
+mod capture;
 mod collectives;
 mod copies;
 mod headline;
@@ -13,6 +14,7 @@ mod table;
 mod units;
 mod work;
 
+pub use capture::capture_text;
 pub use inspection::inspection_text;
 pub use style::TerminalStyle;
 

@@ -1,0 +1,237 @@
+//! Captures from outside: against replays over real HTTP, with the real importer and analysis.
+
+#![allow(clippy::unwrap_used)] // in the tests' own functions
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+fn steptally(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steptally"));
+    command.args(args).env_remove("COLUMNS").env_remove("NO_COLOR");
+    for name in ["STEPTALLY_API_KEY", "STEPTALLY_ADMIN_KEY"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn run(args: &[&str]) -> (i32, String, String) {
+    let output = steptally(args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// A `serve-replay` that ends with the test.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn of(folder: &Path) -> Self {
+        let mut child = steptally(&["serve-replay", folder.to_str().unwrap(), "--port", "0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.next().unwrap().unwrap().starts_with("REPLAY of the traces in "));
+        let url = lines.next().unwrap().unwrap();
+        Self { child, url }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
+}
+
+fn manifest(folder: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(folder.join("manifest.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn the_demo_explains_a_recorded_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let (code, stdout, stderr) = run(&["demo", "--out", out.to_str().unwrap()]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.starts_with("REPLAY  of a recording: no GPU ran"), "{stdout}");
+    assert!(stdout.contains("Under the profiler a step takes 2.39 ms"), "{stdout}");
+    assert!(stdout.contains("A decode step takes 2.39 ms (median of 4 steps"), "{stdout}");
+    assert!(stderr.starts_with("REPLAY "), "{stderr}");
+    let manifest = manifest(&out);
+    assert_eq!((&manifest["outcome"], &manifest["replay"]), (&"complete".into(), &true.into()));
+    assert_eq!(manifest["verification"]["steps"]["decode"], 5);
+    // fixtures/truth.json: 584 kernels in this trace.
+    let truth = std::fs::read_to_string(fixture("truth.json")).unwrap();
+    let truth: Value = serde_json::from_str(&truth).unwrap();
+    let known = &truth["sglang-h200/decode-graphs-TP-0.trace.json.gz"]["devices"]["0"];
+    assert_eq!(manifest["verification"]["kernels"], known["kernels"], "{known}");
+    // The capture's folder is an input like any other.
+    let (code, stdout, _) = run(&["analyze", out.to_str().unwrap()]);
+    assert_eq!(code, 0);
+    assert!(stdout.contains("A decode step takes 2.39 ms"), "{stdout}");
+}
+
+#[test]
+fn two_ranks_as_json() {
+    let server = Server::of(&fixture("sglang-h200-tp2/graphs"));
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let arguments = [
+        "profile",
+        "--url",
+        &server.url,
+        "--steps",
+        "5",
+        "--rounds",
+        "2",
+        "--format",
+        "json",
+        "--out",
+    ];
+    let (code, stdout, stderr) = run(&[&arguments[..], &[out.to_str().unwrap()]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    let capture = &report["capture"];
+    assert_eq!(capture["server"]["parallel"]["tp"], 2);
+    assert_eq!(capture["expected_ranks"], serde_json::json!(["TP-0", "TP-1"]));
+    assert_eq!(capture["files"].as_array().unwrap().len(), 2);
+    assert_eq!(report["steps"]["selected"]["kind"], "decode");
+    assert!(capture["verification"]["dilation_ratio"].as_f64().unwrap() > 1.0);
+    assert_eq!(manifest(&out), *capture);
+}
+
+#[test]
+fn a_capture_of_the_wrong_batch_size_fails_and_is_kept() {
+    // The recorded steps are of 4 requests; one is sent.
+    let traces = tempfile::tempdir().unwrap();
+    let name = "decode-eager-bs4-TP-0.trace.json.gz";
+    std::fs::copy(fixture("sglang-h200").join(name), traces.path().join(name)).unwrap();
+    let server = Server::of(traces.path());
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let arguments = ["profile", "--url", &server.url, "--steps", "5", "--rounds", "1", "--out"];
+    let (code, stdout, stderr) = run(&[&arguments[..], &[out.to_str().unwrap()]].concat());
+    assert_eq!(code, 4, "{stderr}");
+    assert!(stderr.contains("error: the steps have batch size 4, not 1"), "{stderr}");
+    assert!(stderr.contains("hint: the server has other requests"), "{stderr}");
+    // What there is, is explained nevertheless.
+    assert!(stdout.contains("PROBLEM  the steps have batch size 4, not 1"), "{stdout}");
+    assert!(stdout.contains("A decode step takes"), "{stdout}");
+    let manifest = manifest(&out);
+    assert_eq!(manifest["outcome"], "failed");
+    assert_eq!(manifest["problems"][0]["code"], "wrong_batch_size");
+    assert!(out.join(manifest["files"][0]["path"].as_str().unwrap()).is_file());
+}
+
+#[test]
+fn a_doctor_of_a_replay() {
+    let server = Server::of(&fixture("sglang-h200-tp2/graphs"));
+    let (code, stdout, stderr) = run(&["doctor", "--url", &server.url]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    for text in [
+        "REPLAY ",
+        "SGLang 0.5.16, /srv/model/A, TP 2, CUDA graphs, KV cache of 131,072 tokens",
+        "load              idle",
+        "HTTP_ENDPOINT: can be used now  <- take this",
+        "NSYS_LAUNCH: after a restart of the server",
+        "attaching to a process is not possible on Linux",
+    ] {
+        assert!(stdout.contains(text), "{text}: {stdout}");
+    }
+    let (code, stdout, _) = run(&["doctor", "--url", &server.url, "--format", "json"]);
+    assert_eq!(code, 0);
+    let diagnosis: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((&diagnosis["schema_version"], &diagnosis["requests"]), (&1.into(), &0.into()));
+    assert_eq!(diagnosis["instruments"][0]["instrument"], "http_endpoint");
+    // Nothing was started, and no request went to the model: it is still idle and not profiling.
+    let (code, ..) = run(&["doctor", "--url", &server.url]);
+    assert_eq!(code, 0);
+}
+
+#[test]
+fn a_hook_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let hook = folder.path().join("hook");
+    let (code, stdout, _) = run(&["doctor", "--write-hook", hook.to_str().unwrap()]);
+    assert_eq!(code, 0);
+    assert!(stdout.contains("STEPTALLY_HOOK_DIR=") && stdout.contains("--hook"), "{stdout}");
+    assert!(hook.join("sitecustomize.py").is_file() && hook.join("steptally_hook.py").is_file());
+}
+
+#[test]
+fn errors_and_their_codes() {
+    let fails = |args: &[&str], code: i32, words: &str| {
+        let (actual, _, stderr) = run(args);
+        assert_eq!(actual, code, "{args:?}: {stderr}");
+        assert!(stderr.contains(words), "{words}: {stderr}");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let out = out.to_str().unwrap();
+    fails(&["profile", "--url", "https://h:1", "--out", out], 2, "https is not spoken here");
+    fails(&["doctor", "--url", "nonsense"], 2, "http://127.0.0.1:30000");
+    fails(&["doctor"], 2, "--url");
+    // Nobody listens on the discard port.
+    fails(&["doctor", "--url", "http://127.0.0.1:9"], 4, "cannot connect");
+    fails(&["profile", "--url", "http://127.0.0.1:9", "--out", out], 4, "is the server up");
+    assert_eq!(manifest(Path::new(out))["problems"][0]["code"], "unreachable");
+    // The folder holds a capture now.
+    fails(&["profile", "--url", "http://127.0.0.1:9", "--out", out], 4, "is not empty");
+    fails(&["serve-replay", "/nonexistent"], 3, "/nonexistent");
+}
+
+#[test]
+fn planted_keys_are_in_no_file_and_no_output() {
+    let server = Server::of(&fixture("sglang-h200-tp2/graphs"));
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let output = steptally(&["profile", "--url", &server.url, "--rounds", "1", "--steps", "5"])
+        .args(["--api-key", "planted-one", "--out", out.to_str().unwrap()])
+        .env("STEPTALLY_ADMIN_KEY", "planted-two")
+        .output()
+        .unwrap();
+    let all =
+        [output.stdout, output.stderr, std::fs::read(out.join("manifest.json")).unwrap()].concat();
+    let all = String::from_utf8(all).unwrap();
+    assert!(all.contains("--api-key") && !all.contains("planted"), "{all}");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_stops_and_says_so() {
+    let server = Server::of(&fixture("sglang-h200-tp2/graphs"));
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let mut child = steptally(&["profile", "--url", &server.url, "--rounds", "200", "--out"])
+        .arg(&out)
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    for line in lines.by_ref() {
+        let line = line.unwrap();
+        said.push_str(&line);
+        if line.starts_with("baseline") {
+            let status =
+                Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+            assert!(status.success());
+            break;
+        }
+    }
+    said.extend(lines.map(|line| line.unwrap() + "\n"));
+    assert_eq!(child.wait().unwrap().code(), Some(4), "{said}");
+    assert!(said.contains("error: interrupted"), "{said}");
+    assert_eq!(manifest(&out)["outcome"], "interrupted");
+}

@@ -1,0 +1,177 @@
+//! What a capture says before its report: the server, its speed without a profiler, and how much the
+//! profiler stretched the step.
+
+use steptally_trace_model::manifest::{Baseline, CaptureManifest, CapturedServer};
+
+use super::style::{TerminalStyle, Tone, printable};
+use super::units::{count, counted, duration, three_digits};
+
+/// The opening of a capture's report, to stand before [`terminal`](crate::terminal)'s text.
+#[must_use]
+pub fn capture_text(capture: &CaptureManifest, style: &TerminalStyle) -> String {
+    let mut out = String::new();
+    if capture.replay {
+        let text = "of a recording: no GPU ran, times are those of the recorded server.";
+        out.push_str(&labelled("REPLAY", Tone::Alarm, text, style));
+    }
+    if let Some(server) = &capture.server {
+        out.push_str(&style.paint(Tone::Faint, &style.wrap(&server_line(server), 0)));
+        out.push('\n');
+    }
+    if let Some(baseline) = &capture.baseline_before {
+        let text = baseline_text(baseline, capture.baseline_after.as_ref());
+        out.push_str(&style.paint(Tone::Strong, &style.wrap(&text, 0)));
+        out.push('\n');
+    }
+    if let Some(text) = dilation_text(capture) {
+        out.push_str(&style.wrap(&text, 0));
+        out.push('\n');
+    }
+    for problem in &capture.problems {
+        let mut text = printable(&problem.message);
+        if let Some(hint) = &problem.hint {
+            text.push_str(&format!(" (hint: {})", printable(hint)));
+        }
+        out.push_str(&labelled("PROBLEM", Tone::Alarm, &text, style));
+    }
+    out
+}
+
+fn labelled(label: &str, tone: Tone, text: &str, style: &TerminalStyle) -> String {
+    format!("{}  {}\n", style.paint(tone, label), style.wrap(text, label.len() + 2))
+}
+
+/// `SGLang 0.5.16, /srv/model/A, TP 1, CUDA graphs, KV cache of 131,072 tokens, at http://..`
+fn server_line(server: &CapturedServer) -> String {
+    let engine = match server.engine.as_str() {
+        "sglang" => "SGLang",
+        "vllm" => "vLLM",
+        "tensorrt_llm" => "TensorRT-LLM",
+        "llama_cpp" => "llama.cpp",
+        other => other,
+    };
+    let mut parts = vec![match &server.version {
+        Some(version) => format!("{engine} {version}"),
+        None => engine.to_owned(),
+    }];
+    parts.extend(server.model.clone());
+    for name in ["tp", "dp", "pp", "ep"] {
+        let size = server.parallel.get(name).copied();
+        if let Some(size) = size.filter(|&size| size > 1 || name == "tp") {
+            parts.push(format!("{} {size}", name.to_uppercase()));
+        }
+    }
+    parts.extend(
+        server
+            .cuda_graphs
+            .map(|on| if on { "CUDA graphs".to_owned() } else { "no CUDA graphs".to_owned() }),
+    );
+    parts.extend(server.speculative.as_ref().map(|name| format!("speculation by {name}")));
+    parts.extend(
+        server.kv_token_capacity.map(|tokens| format!("KV cache of {} tokens", count(tokens))),
+    );
+    printable(&format!("{}, at {}", parts.join(", "), server.url))
+}
+
+fn baseline_text(before: &Baseline, after: Option<&Baseline>) -> String {
+    let (tpot, shape) = (before.tpot_ns, before.shape);
+    let mut text = format!(
+        "Without a profiler an output token takes {} (TPOT, median of {}, {} to {}; batch size {}, \
+         {} tokens in, {} out): {} tokens/s; the first takes {}.",
+        duration(tpot.median),
+        counted(tpot.n, "request"),
+        duration(tpot.min),
+        duration(tpot.max),
+        shape.batch_size,
+        count(u64::from(shape.input_len)),
+        count(u64::from(shape.output_len)),
+        three_digits(before.tokens_per_s),
+        duration(before.ttft_ns.median),
+    );
+    if let Some(after) = after {
+        text.push_str(&format!(
+            " After the capture {} ({} to {}).",
+            duration(after.tpot_ns.median),
+            duration(after.tpot_ns.min),
+            duration(after.tpot_ns.max)
+        ));
+    }
+    text
+}
+
+fn dilation_text(capture: &CaptureManifest) -> Option<String> {
+    let verification = capture.verification.as_ref()?;
+    let (period, dilation) = (verification.period_ns?, verification.dilation_ratio?);
+    let tpot = capture.baseline_before.as_ref()?.tpot_ns.median;
+    let advice = if dilation >= 1.1 {
+        "idle time below is stretched by that, GPU times are not"
+    } else {
+        "idle time below can be taken as it is"
+    };
+    Some(format!(
+        "Under the profiler a step takes {}, {} times its time without ({}): {advice}.",
+        duration(period),
+        three_digits(dilation),
+        duration(tpot),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use steptally_trace_model::manifest::{CaptureProblem, LoadShape, Spread, Verification};
+
+    use super::*;
+
+    fn spread(median: f64) -> Spread {
+        Spread { n: 3, median, mean: median, min: 1.11e6, p90: median, max: 1.15e6 }
+    }
+
+    #[test]
+    fn a_capture() {
+        let baseline = Baseline {
+            shape: LoadShape { batch_size: 1, input_len: 512, output_len: 128 },
+            ttft_ns: spread(17e6),
+            tpot_ns: spread(1.139e6),
+            tokens_per_s: 800.0,
+            requests: 3,
+            ..Baseline::default()
+        };
+        let capture = CaptureManifest {
+            replay: true,
+            server: Some(CapturedServer {
+                url: "http://127.0.0.1:30000".into(),
+                engine: "sglang".into(),
+                version: Some("0.5.16".into()),
+                model: Some("/srv/model/A".into()),
+                parallel: [("tp".to_owned(), 2), ("pp".to_owned(), 1)].into(),
+                kv_token_capacity: Some(131_072),
+                cuda_graphs: Some(true),
+                ..CapturedServer::default()
+            }),
+            baseline_before: Some(baseline),
+            verification: Some(Verification {
+                period_ns: Some(2.39e6),
+                dilation_ratio: Some(2.1),
+                ..Verification::default()
+            }),
+            problems: vec![CaptureProblem {
+                code: "x".into(),
+                message: "it broke".into(),
+                hint: Some("mend it".into()),
+            }],
+            ..CaptureManifest::default()
+        };
+        let style = TerminalStyle { width: 1000, color: false, bars: false, top: 10 };
+        assert_eq!(
+            capture_text(&capture, &style),
+            "REPLAY  of a recording: no GPU ran, times are those of the recorded server.\n\
+             SGLang 0.5.16, /srv/model/A, TP 2, CUDA graphs, KV cache of 131,072 tokens, at http://127.0.0.1:30000\n\
+             Without a profiler an output token takes 1.14 ms (TPOT, median of 3 requests, 1.11 ms to 1.15 ms; \
+             batch size 1, 512 tokens in, 128 out): 800 tokens/s; the first takes 17.0 ms.\n\
+             Under the profiler a step takes 2.39 ms, 2.10 times its time without (1.14 ms): \
+             idle time below is stretched by that, GPU times are not.\n\
+             PROBLEM  it broke (hint: mend it)\n"
+        );
+        assert_eq!(capture_text(&CaptureManifest::default(), &style), "");
+    }
+}
