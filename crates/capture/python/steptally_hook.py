@@ -128,9 +128,12 @@ class Hook:
         stem = os.path.join(order["out"], "%s-TP-%d" % (order["id"], rank_of(runner)))
         partial = os.path.join(order["out"], ".%s-TP-%d.partial.json.gz" % (order["id"], rank_of(runner)))
         profiler.export_chrome_trace(partial)
-        table = profiler.key_averages().table(sort_by="self_cuda_time_total", row_limit=100)
-        with open(stem + ".key_averages.txt", "w") as file:
-            file.write(table + "\n")
+        try:
+            table = profiler.key_averages().table(sort_by="self_cuda_time_total", row_limit=100)
+            with open(stem + ".key_averages.txt", "w") as file:
+                file.write(table + "\n")
+        except Exception:
+            report(self.folder)  # The trace matters more than the table.
         os.replace(partial, stem + ".trace.json.gz")
         self.finish()
 
