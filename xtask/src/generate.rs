@@ -12,7 +12,8 @@ pub(crate) fn run(check: bool) -> Result<bool> {
     let mut current = true;
     for (path, text) in [
         ("docs/reference/categories.md", categories()?),
-        ("docs/reference/report-schema.json", report_schema()?),
+        ("docs/reference/report-schema.json", program(&["analyze", "--json-schema"])?),
+        ("docs/reference/findings.md", program(&["explain"])?),
     ] {
         let place = root().join(path);
         if std::fs::read_to_string(&place).is_ok_and(|present| present == text) {
@@ -30,11 +31,11 @@ pub(crate) fn run(check: bool) -> Result<bool> {
     Ok(current)
 }
 
-/// The JSON schema of the report, as the program itself prints it.
-fn report_schema() -> Result<String> {
-    let args = ["run", "--quiet", "--package", "steptally", "--", "analyze", "--json-schema"];
-    let schema = output(&mut cargo(&args)).context("the report's JSON schema")?;
-    Ok(format!("{}\n", schema.trim_end()))
+/// What the program itself prints.
+fn program(args: &[&str]) -> Result<String> {
+    let cargo_args = ["run", "--quiet", "--package", "steptally", "--"];
+    let text = output(cargo(&cargo_args).args(args)).with_context(|| args.join(" "))?;
+    Ok(format!("{}\n", text.trim_end()))
 }
 
 /// The kernel categories as one table, from the rules that assign them.

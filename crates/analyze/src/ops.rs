@@ -2,7 +2,6 @@
 //! `key_averages(group_by_input_shape=True)` would list them.
 
 use hashbrown::HashMap;
-use steptally_trace_model::interval::Interval;
 use steptally_trace_model::{InputsId, StringId};
 
 use crate::kernels::launching_op;
@@ -83,7 +82,7 @@ fn lane_sums(view: &LaneView<'_>) -> HashMap<(StringId, InputsId), Sums> {
         }
     }
     let mut sums: HashMap<(StringId, InputsId), Sums> = HashMap::new();
-    let mut host_windows = host_windows(view).into_iter().peekable();
+    let mut host_windows = view.host_windows().into_iter().peekable();
     for row in 0..ops.len() {
         let start = ops.start[row];
         while host_windows.next_if(|window| window.end <= start).is_some() {}
@@ -101,27 +100,4 @@ fn lane_sums(view: &LaneView<'_>) -> HashMap<(StringId, InputsId), Sums> {
         entry.gpu_total += gpu_total[row];
     }
     sums
-}
-
-/// When the host worked for the accounted steps: from each one's mark to the next mark.
-fn host_windows(view: &LaneView<'_>) -> Vec<Interval> {
-    let Some(steps) = view.steps else {
-        // No steps: everything the host did.
-        let all = Interval {
-            start: steptally_trace_model::Timestamp::MIN,
-            end: steptally_trace_model::Timestamp::MAX,
-        };
-        return if view.windows.is_empty() { Vec::new() } else { vec![all] };
-    };
-    let mark = |position: usize| steps.steps.get(position)?.mark;
-    let host_window = |position: usize| {
-        let start = mark(position)?.interval.start;
-        let next = (position + 1..steps.steps.len()).find_map(mark)?.interval.start;
-        Some(Interval { start, end: next.max(start) })
-    };
-    let mut host: Vec<Interval> = (view.selected.iter().zip(&view.windows))
-        .map(|(&position, window)| host_window(position).unwrap_or(*window))
-        .collect();
-    host.sort_by_key(|window| window.start);
-    host
 }

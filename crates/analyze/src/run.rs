@@ -6,7 +6,8 @@ use crate::gpu::{self, Lane};
 use crate::links::{ApiIndex, OpTree};
 use crate::results::{Analysis, DeviceUse, RankSummary};
 use crate::{
-    Config, collectives, copies, kernels, layers, ledger, ops, quality, ranges, steps, view,
+    Config, collectives, copies, findings, kernels, launches, layers, ledger, ops, quality, ranges,
+    steps, view,
 };
 
 /// Analyses the traces of one run, one per rank.
@@ -51,28 +52,46 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         let copies = copies::summarise(&views, &context);
         (layers, copies, ranges::summarise(&lanes, &apis))
     };
-    let (ledger, (layers, copies, ranges), (kernels, ops)) = std::thread::scope(|threads| {
-        let ledger = threads.spawn(|| ledger::account_time(scope, &views, &config.categories));
-        let layers_and_copies = threads.spawn(layers_and_copies);
-        let summaries = (kernels::summarise(&views), ops::summarise(&views));
-        (joined(ledger), joined(layers_and_copies), summaries)
-    });
-    let collectives = collectives::collectives(scope, &views);
-    let inputs = quality::Inputs {
+    // Two shares of about the same work.
+    let ((ledger, launches, collectives), (layers, copies, ranges), (kernels, ops)) =
+        std::thread::scope(|threads| {
+            let times = threads.spawn(|| {
+                let ledger = ledger::account_time(scope, &views, &config.categories);
+                let collectives = collectives::collectives(scope, &views);
+                (ledger, launches::launches(&views), collectives)
+            });
+            let layers_and_copies = layers_and_copies();
+            let summaries = (kernels::summarise(&views), ops::summarise(&views));
+            (joined(times), layers_and_copies, summaries)
+        });
+    let quality = quality::judge(&quality::Inputs {
         traces: &traces,
         indexes: &indexes,
         lanes: &lanes,
         steps: &step_table,
         ledger: &ledger,
         config,
-    };
+    });
+    let findings = findings::find(&findings::Facts {
+        views: &views,
+        quality: &quality,
+        steps: &step_table,
+        ledger: &ledger,
+        launches: &launches,
+        layers: layers.as_ref(),
+        copies: &copies,
+        collectives: &collectives,
+        kernels: &kernels,
+    });
     Analysis {
-        quality: quality::judge(&inputs),
+        quality,
         ranks: traces.iter().map(|trace| rank_summary(trace, &lanes)).collect(),
         devices,
         steps: step_table,
+        findings,
         ledger,
         collectives,
+        launches,
         kernels,
         layers,
         copies,

@@ -1,5 +1,6 @@
 //! What every analysis of steps looks at: one lane with its links, categories and windows.
 
+use steptally_trace_model::Timestamp;
 use steptally_trace_model::interval::Interval;
 
 use crate::categories::{Categories, KernelCategories};
@@ -22,6 +23,28 @@ pub(crate) struct LaneView<'a> {
     /// The periods that are accounted for, in order, not overlapping; the whole span of the lane
     /// when there is no selection.
     pub(crate) windows: Vec<Interval>,
+}
+
+impl LaneView<'_> {
+    /// When the host worked for the accounted steps: from each one's mark to the next mark; without
+    /// marks the periods themselves, without steps always.
+    pub(crate) fn host_windows(&self) -> Vec<Interval> {
+        let Some(steps) = self.steps else {
+            let always = Interval { start: Timestamp::MIN, end: Timestamp::MAX };
+            return if self.windows.is_empty() { Vec::new() } else { vec![always] };
+        };
+        let mark = |position: usize| steps.steps.get(position)?.mark;
+        let host_window = |position: usize| {
+            let start = mark(position)?.interval.start;
+            let next = (position + 1..steps.steps.len()).find_map(mark)?.interval.start;
+            Some(Interval { start, end: next.max(start) })
+        };
+        let mut host: Vec<Interval> = (self.selected.iter().zip(&self.windows))
+            .map(|(&position, window)| host_window(position).unwrap_or(*window))
+            .collect();
+        host.sort_by_key(|window| window.start);
+        host
+    }
 }
 
 /// The views of all lanes, and what their windows are.

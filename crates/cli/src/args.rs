@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use regex::Regex;
 
+use crate::bench_args::BenchArgs;
 use crate::capture_args::{DemoArgs, DoctorArgs, ProfileArgs, ServeReplayArgs};
+use crate::roofline_args::RooflineArgs;
 
-const EXIT_CODES: &str = "\
+pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  ok
   1  a gate that was asked for failed
@@ -48,11 +50,14 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Analyze(AnalyzeArgs),
     Inspect(InspectArgs),
+    Redact(RedactArgs),
+    Explain(ExplainArgs),
+    Roofline(RooflineArgs),
+    Bench(BenchArgs),
     Doctor(DoctorArgs),
     Profile(ProfileArgs),
     Demo(DemoArgs),
     ServeReplay(ServeReplayArgs),
-    Redact(RedactArgs),
 }
 
 /// Tell where the time of a step went
@@ -99,12 +104,27 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "REGEX", value_parser = parse_pattern)]
     pub(crate) step_pattern: Option<Regex>,
 
+    /// Number of layers of the model: what is found is checked against it
+    #[arg(long, value_name = "N")]
+    pub(crate) layers: Option<u32>,
+
+    /// Number of tokens that the server's KV pool holds: operands of that size are the pool
+    #[arg(long, value_name = "N")]
+    pub(crate) kv_tokens: Option<u64>,
+
     #[command(flatten)]
     pub(crate) reading: ReadingArgs,
 
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+/// Say what a finding means and what to do about it
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// Its code, such as KV001; without one, all of them
+    pub(crate) code: Option<String>,
 }
 
 /// Tell what a file is, without analysing it

@@ -1,12 +1,14 @@
 //! `steptally`: every nanosecond of an LLM decode step, accounted for.
 
 mod args;
+mod bench_args;
 mod capture_args;
 mod commands;
 mod failure;
 mod input;
 mod output;
 mod progress;
+mod roofline_args;
 mod verify;
 
 use std::process::ExitCode;

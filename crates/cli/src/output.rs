@@ -38,6 +38,16 @@ fn width(terminal: bool) -> usize {
     columns.filter(|&columns| columns > 0).or_else(measured).unwrap_or(DEFAULT_WIDTH)
 }
 
+/// Refuses to write a result over its own input.
+pub(crate) fn check_not_input(file: Option<&Path>, input: &Path) -> Result<(), Failure> {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    let same = file.and_then(real).is_some_and(|file| Some(file) == real(input));
+    if !same {
+        return Ok(());
+    }
+    Err(Failure::usage("-o would write over the input".to_owned()).hint("give -o another file"))
+}
+
 /// Writes a result to a file, or to standard output. A reader that went away is no error.
 pub(crate) fn write(text: &str, file: Option<&Path>) -> Result<(), Failure> {
     if let Some(path) = file {

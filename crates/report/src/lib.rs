@@ -9,6 +9,7 @@ mod json;
 mod kernel_name;
 mod redaction;
 mod report;
+mod roofline;
 mod text;
 
 pub use capture::CaptureReport;
@@ -17,4 +18,8 @@ pub use json::{json_schema, to_json};
 pub use kernel_name::short_kernel_name;
 pub use redaction::{Redaction, Removed, redaction_text};
 pub use report::{Example, Input, InputFile, InputIssue, Report, SCHEMA_VERSION, Severity, Tool};
-pub use text::{TerminalStyle, capture_text, inspection_text, terminal};
+pub use roofline::{RooflineReport, roofline_schema};
+pub use text::{
+    BenchComparison, BenchRow, BenchTable, TerminalStyle, bench_text, capture_text,
+    inspection_text, roofline_text, terminal,
+};

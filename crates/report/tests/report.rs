@@ -4,8 +4,8 @@
 
 use steptally_analyze::results::{
     Account, AccountGroup, Analysis, Check, CheckStatus, Collectives, Confidence, Copies,
-    DeviceUse, Distribution, Grade, HostActivity, KernelSummary, Ledger, LedgerScope, LeftOut,
-    OpSummary, Quality, RankSummary, Refusal, Selected, StepTable,
+    DeviceUse, Distribution, Findings, Grade, HostActivity, KernelSummary, Launches, Ledger,
+    LedgerScope, LeftOut, OpSummary, Quality, RankSummary, Refusal, Selected, StepTable,
 };
 use steptally_report::{
     Example, Input, InputFile, InputIssue, Report, Severity, TerminalStyle, Tool, json_schema,
@@ -34,6 +34,8 @@ fn account(name: &str, group: AccountGroup, ns: f64, meaning: &str) -> Account {
 /// Four decode steps at batch 2 of 2.4 ms each: 0.5 ms compute, 0.1 ms copies, 1.8 ms idle.
 fn analysis() -> Analysis {
     Analysis {
+        findings: Findings::default(),
+        launches: Launches::default(),
         quality: Quality {
             grade: Grade::B,
             refused: None,

@@ -43,8 +43,10 @@ pub(super) fn pair(reference: &[i64], other: &[i64], shared_clock: bool) -> Opti
         likely.into_iter().flatten().flat_map(|shift| shift - REACH..=shift + REACH).collect();
     shifts.sort_unstable();
     shifts.dedup();
-    // Half of the shorter list must overlap, and a single pair proves nothing.
-    let least = (reference.len().min(other.len())).div_ceil(2).max(2);
+    // Half of the shorter list must overlap; of a short list three quarters, for few pairs are alike
+    // by chance.
+    let shorter = reference.len().min(other.len());
+    let least = if shorter < 8 { (shorter * 3).div_ceil(4) } else { shorter.div_ceil(2) }.max(2);
     let mut scored: Vec<(i64, isize)> = shifts
         .into_iter()
         .filter_map(|shift| {

@@ -9,6 +9,14 @@ use crate::results::{AccountGroup, Check, CheckStatus, LedgerScope, LeftOut};
 
 /// Idle beyond this share of the period deserves a word about what a profiler does to it.
 const IDLE_SHARE: f64 = 0.3;
+/// More idle time without a known cause than this leaves the ledger open.
+const UNKNOWN_IDLE_SHARE: f64 = 0.1;
+/// A step is an outlier from this many times the median on,
+const OUTLIER_FACTOR: f64 = 3.0;
+/// and grave when outliers pull the mean this far.
+const OUTLIER_PULL: f64 = 1.2;
+/// Clocks of CPU and GPU differ by microseconds; by more than this the file is torn.
+const GRAVE_SKEW: Nanos = Nanos::from_ns(10_000_000);
 /// More uncategorised kernel time than this deserves a rule.
 const UNCATEGORISED_SHARE: f64 = 0.05;
 
@@ -29,8 +37,16 @@ pub(super) fn all(inputs: &Inputs<'_>) -> Vec<Check> {
             "events far away from the rest are left out of all numbers but devices",
             |out| out.stray_count,
         ),
+        left_out(inputs, "duplicate_events", "events that were recorded twice count once", |out| {
+            out.duplicate_count
+        }),
         impossible_durations(inputs),
         clock_skew(inputs),
+        missing_ranks(inputs),
+        ranks_without_gpu_work(inputs),
+        unknown_ranks(inputs),
+        outlier_steps(inputs),
+        unknown_idle(inputs),
         steps_without_gpu_work(inputs),
         window_edges(inputs),
         mixed_batch_sizes(inputs),
@@ -91,6 +107,10 @@ fn launches_without_gpu_work(inputs: &Inputs<'_>) -> Check {
             continue;
         }
         let on_gpu = gpu_correlations(trace);
+        if on_gpu.is_empty() {
+            // Nothing can be tied to its launch: `unknown_idle` and the steps say so.
+            continue;
+        }
         let calls = &trace.api_calls;
         let first = calls.start.first().copied().unwrap_or_default();
         for row in 0..calls.len() {
@@ -199,7 +219,85 @@ fn clock_skew(inputs: &Inputs<'_>) -> Check {
          differ by at least that, and launch latencies are too short by as much",
         (-worst).as_ns()
     );
-    counted("clock_skew", CheckStatus::Note, early, linked, effect)
+    let status = if -worst > GRAVE_SKEW { CheckStatus::Warn } else { CheckStatus::Note };
+    counted("clock_skew", status, early, linked, effect)
+}
+
+fn missing_ranks(inputs: &Inputs<'_>) -> Check {
+    let world = inputs.traces.iter().filter_map(|trace| trace.meta.world_size).max();
+    let one_rank_asked_for = inputs.config.rank.is_some();
+    let Some(world) = world.filter(|_| !one_rank_asked_for) else {
+        return check("missing_ranks", CheckStatus::NotApplicable, 0, None, String::new());
+    };
+    let present: Vec<u32> = inputs.traces.iter().filter_map(|trace| trace.rank()).collect();
+    let missing: Vec<String> =
+        (0..world).filter(|rank| !present.contains(rank)).map(|rank| rank.to_string()).collect();
+    let effect = format!(
+        "of the job's {world} ranks these are not here: {}; who waits for whom cannot be told",
+        missing.join(", ")
+    );
+    counted("missing_ranks", CheckStatus::Note, missing.len() as u64, world.into(), effect)
+}
+
+fn ranks_without_gpu_work(inputs: &Inputs<'_>) -> Check {
+    let without: Vec<String> = (inputs.traces.iter())
+        .filter(|trace| trace.gpu_event_count() == 0)
+        .map(|trace| trace.rank().map_or("unknown".to_owned(), |rank| rank.to_string()))
+        .collect();
+    let effect = format!(
+        "no GPU work was recorded on rank {}: the numbers are of the others",
+        without.join(", ")
+    );
+    let of = inputs.traces.len() as u64;
+    counted("ranks_without_gpu_work", CheckStatus::Warn, without.len() as u64, of, effect)
+}
+
+fn unknown_ranks(inputs: &Inputs<'_>) -> Check {
+    let unknown = inputs.traces.iter().filter(|trace| trace.rank().is_none()).count() as u64;
+    let several = inputs.traces.len() > 1;
+    counted(
+        "unknown_ranks",
+        CheckStatus::Warn,
+        if several { unknown } else { 0 },
+        inputs.traces.len() as u64,
+        "several files, and nothing says of which rank: they are taken for one run and their steps \
+         averaged"
+            .to_owned(),
+    )
+}
+
+/// Steps so long that means say little about the others.
+fn outlier_steps(inputs: &Inputs<'_>) -> Check {
+    let Some(period) = inputs.steps.period_ns else {
+        return check("outlier_steps", CheckStatus::NotApplicable, 0, None, String::new());
+    };
+    let long = |period_ns: i64| period_ns as f64 > OUTLIER_FACTOR * period.median;
+    let selected = || inputs.steps.steps.iter().filter(|step| step.selected);
+    let outliers: Vec<_> = selected().filter(|step| step.period_ns.is_some_and(long)).collect();
+    let pulled = period.mean > OUTLIER_PULL * period.median;
+    let effect = format!(
+        "steps over {OUTLIER_FACTOR} times the median (first: step {}) pull the mean to {:.2} times \
+         the median: accounts and shares are means; leave them out with --steps",
+        outliers.first().map_or(0, |step| step.index),
+        period.mean / period.median.max(1.0)
+    );
+    let status = if pulled { CheckStatus::Warn } else { CheckStatus::Note };
+    counted("outlier_steps", status, outliers.len() as u64, period.n, effect)
+}
+
+fn unknown_idle(inputs: &Inputs<'_>) -> Check {
+    let ratio = inputs.ledger.unknown_idle_ratio.unwrap_or(0.0);
+    let status = if ratio > UNKNOWN_IDLE_SHARE { CheckStatus::Warn } else { CheckStatus::Pass };
+    let effect = if status == CheckStatus::Warn {
+        format!(
+            "{:.0} % of the period is idle and nothing says why: the launches were not recorded, or \
+             cannot be tied to the GPU work",
+            ratio * 100.0
+        )
+    } else {
+        String::new()
+    };
+    check("unknown_idle", status, 0, None, effect)
 }
 
 fn steps_without_gpu_work(inputs: &Inputs<'_>) -> Check {

@@ -6,13 +6,14 @@
 //!     |<- more than 10 spans ->|<------- span ------->|
 //!
 //!   impossible duration: an event that runs past its second successor on the stream, and 10 times
-//!   as long as its kind does; it is cut at the next start
+//!   as long as its kind does; it is cut at the next start. The last event of a stream: 1000 times as
+//!   long as its kind; it is cut to the median
 //!     stream 7  ############################# ...      ->   ######
 //!                     ##   ##   ##   ##                           ##   ##   ##   ##
 //! ```
 
 use hashbrown::HashMap;
-use steptally_trace_model::{Nanos, StreamId, Timestamp, Trace};
+use steptally_trace_model::{Nanos, StreamId, StringId, Timestamp, Trace};
 
 use crate::gpu::{GpuKind, GpuOp, Lane};
 use crate::results::LeftOut;
@@ -30,6 +31,11 @@ const ORDINARY_OVERLAP: Nanos = Nanos::from_ns(20_000);
 const LONG_FACTOR: f64 = 10.0;
 /// Without a median (fewer than 3 calls of that name): it runs past this many successors.
 const LONG_SUCCESSORS: usize = 8;
+/// The last event of a stream has no successor to tell by: it is impossible when it is this many
+/// times the median of its name
+const LAST_FACTOR: f64 = 1000.0;
+/// and longer than this; it is then taken to last for the median.
+const LAST_LENGTH: Nanos = Nanos::from_ns(100_000_000);
 /// Epoch or boot clocks never show the first second: events there have no time.
 const NO_TIME_BEFORE: Timestamp = Timestamp::from_ns(1_000_000_000);
 
@@ -37,6 +43,7 @@ const NO_TIME_BEFORE: Timestamp = Timestamp::from_ns(1_000_000_000);
 pub(crate) fn apply(lane: &mut Lane<'_>) {
     let mut left_out = LeftOut {
         zero_time_count: drop_timeless(&mut lane.ops),
+        duplicate_count: drop_duplicates(lane.trace, &mut lane.ops),
         stray_count: drop_stray(&mut lane.ops),
         ..LeftOut::default()
     };
@@ -51,6 +58,25 @@ fn drop_timeless(ops: &mut Vec<GpuOp>) -> u64 {
     let timeless = if real { ops.partition_point(|op| op.start <= zero) } else { 0 };
     ops.drain(..timeless);
     timeless as u64
+}
+
+/// Drops all but the first of events that are equal in everything: one stream cannot begin two at
+/// one time.
+fn drop_duplicates(trace: &Trace, ops: &mut Vec<GpuOp>) -> u64 {
+    let before = ops.len();
+    let name = |op: GpuOp| match op.kind {
+        GpuKind::Kernel => trace.kernels.name[op.row as usize],
+        GpuKind::Copy => trace.copies.name[op.row as usize],
+        GpuKind::OpaqueGraph => StringId::default(),
+    };
+    ops.dedup_by(|a, b| {
+        (a.start, a.end, a.kind) == (b.start, b.end, b.kind)
+            && a.end > a.start
+            && a.stream(trace) == b.stream(trace)
+            && a.correlation(trace) == b.correlation(trace)
+            && name(*a) == name(*b)
+    });
+    (before - ops.len()) as u64
 }
 
 /// Drops small groups at either edge that lie far from the rest.
@@ -97,10 +123,7 @@ fn is_far(gap: Nanos, span_of_rest: Nanos) -> bool {
 /// Cuts events that run far past the next start on their stream; returns how many and how much.
 fn clip_impossible(trace: &Trace, ops: &mut [GpuOp]) -> (u64, i64) {
     let suspects = suspects(trace, ops);
-    if suspects.is_empty() {
-        return (0, 0);
-    }
-    let (mut count, mut cut) = (0, 0);
+    let (mut count, mut cut) = clip_last(trace, ops);
     for suspect in suspects {
         let op = ops[suspect.op];
         let median = median_of_name(trace, op);
@@ -112,6 +135,30 @@ fn clip_impossible(trace: &Trace, ops: &mut [GpuOp]) -> (u64, i64) {
             count += 1;
             cut += (op.end - suspect.next_start).as_ns();
             ops[suspect.op].end = suspect.next_start;
+        }
+    }
+    (count, cut)
+}
+
+/// Cuts the last event of each stream where nothing else can tell that it is impossible.
+fn clip_last(trace: &Trace, ops: &mut [GpuOp]) -> (u64, i64) {
+    let mut last: HashMap<StreamId, usize> = HashMap::new();
+    for (index, op) in ops.iter().enumerate() {
+        last.insert(op.stream(trace), index);
+    }
+    let (mut count, mut cut) = (0, 0);
+    for index in last.into_values() {
+        let op = ops[index];
+        let length = op.end - op.start;
+        if length <= LAST_LENGTH {
+            continue;
+        }
+        let median = median_of_name(trace, op);
+        if let Some(median) = median.filter(|m| length.as_ns() as f64 > LAST_FACTOR * m.max(1.0)) {
+            let end = op.start + Nanos::from_ns(median as i64);
+            count += 1;
+            cut += (op.end - end).as_ns();
+            ops[index].end = end;
         }
     }
     (count, cut)

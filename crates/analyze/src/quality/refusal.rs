@@ -12,7 +12,39 @@ const NO_LOAD_BUSY_RATIO: f64 = 0.001;
 
 /// The gravest reason why no verdict can be given.
 pub(super) fn refuse(inputs: &Inputs<'_>) -> Option<Refusal> {
-    gpu_not_traced(inputs).or_else(|| no_load(inputs)).or_else(|| empty_steps(inputs))
+    let refused = different_runs(inputs)
+        .or_else(|| gpu_not_traced(inputs))
+        .or_else(|| no_load(inputs))
+        .or_else(|| empty_steps(inputs))?;
+    let partial = inputs.traces.iter().any(|trace| trace.meta.partial);
+    Some(if partial && refused.code != "different_runs" { of_a_part(refused) } else { refused })
+}
+
+/// What is missing from a damaged file may be what was lost of it.
+fn of_a_part(refused: Refusal) -> Refusal {
+    Refusal {
+        reason: format!("{} in the part that could be read", refused.reason),
+        hint: "the input is damaged: what is missing may be in the part that was lost; get the \
+               whole file"
+            .to_owned(),
+        ..refused
+    }
+}
+
+/// Files of one job agree on how many ranks it has.
+fn different_runs(inputs: &Inputs<'_>) -> Option<Refusal> {
+    let mut sizes: Vec<u32> = inputs.traces.iter().filter_map(|t| t.meta.world_size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    if sizes.len() < 2 {
+        return None;
+    }
+    let sizes: Vec<String> = sizes.iter().map(u32::to_string).collect();
+    refusal(
+        "different_runs",
+        format!("the files are of different runs: jobs of {} ranks", sizes.join(" and ")),
+        "analyse the files of one run at a time",
+    )
 }
 
 fn refusal(code: &str, reason: String, hint: &str) -> Option<Refusal> {
@@ -35,7 +67,8 @@ fn gpu_not_traced(inputs: &Inputs<'_>) -> Option<Refusal> {
                 "GPU not traced: {launches} calls launched GPU work, but no GPU event was recorded"
             ),
             "check the recorder's log for CUPTI errors (permissions, a second profiler, wrong \
-             LD_LIBRARY_PATH, WSL) and capture again with GPU activities on",
+             LD_LIBRARY_PATH, WSL) and capture again with GPU activities on; accelerators other \
+             than CUDA and ROCm GPUs are read only as far as they use the same event categories",
         );
     }
     let marks: usize = inputs.traces.iter().map(|trace| count_marks(trace, inputs.config)).sum();

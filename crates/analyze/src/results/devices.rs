@@ -55,6 +55,8 @@ pub struct DeviceUse {
 pub struct LeftOut {
     /// Events at time zero while the rest is not.
     pub zero_time_count: u64,
+    /// Events recorded twice: equal in start, duration, name, stream and correlation id.
+    pub duplicate_count: u64,
     /// Events far away from the rest.
     pub stray_count: u64,
     /// Events that run far past the next start on their stream; they are cut there.

@@ -6,6 +6,8 @@
 mod collectives;
 mod copies;
 mod devices;
+mod findings;
+mod launches;
 mod layers;
 mod ledger;
 mod quality;
@@ -23,6 +25,8 @@ pub use collectives::{
 };
 pub use copies::{Copies, CopySummary, SizeTrend};
 pub use devices::{DeviceUse, LeftOut, RankSummary};
+pub use findings::{Evidence, Finding, Findings, RuleOutcome, Saving, SavingMethod};
+pub use launches::{ApiSummary, Launches};
 pub use layers::{LayerRole, LayerTime, Layers, ModuleTime, Modules};
 pub use ledger::{Account, AccountGroup, Gap, GapCause, HostActivity, Ledger, LedgerScope};
 pub use quality::{Check, CheckStatus, Grade, Quality, Refusal};
@@ -41,8 +45,12 @@ pub struct Analysis {
     pub devices: Vec<DeviceUse>,
     /// The steps.
     pub steps: StepTable,
+    /// What is wrong, why, and what fixing it is worth.
+    pub findings: Findings,
     /// Where the time of the selected steps went.
     pub ledger: Ledger,
+    /// What the host asked of the GPU in the selected steps.
+    pub launches: Launches,
     /// Kernels and copies of the selected steps by name, most time first.
     pub kernels: Vec<KernelSummary>,
     /// Communication between ranks in the selected steps, and who waits for whom.

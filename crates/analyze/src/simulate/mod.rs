@@ -51,25 +51,11 @@ pub(crate) struct Simulation {
 }
 
 impl Simulation {
-    /// Mean period after the change.
-    pub(crate) fn mean_after(&self) -> f64 {
-        mean(&self.after)
-    }
-
-    /// Mean period as captured.
-    pub(crate) fn mean_before(&self) -> f64 {
-        mean(&self.before)
-    }
-
     /// Largest difference between a captured and a simulated period. Meaningful where nothing was
     /// changed.
     pub(crate) fn error_ns(&self) -> i64 {
         self.before.iter().zip(&self.after).map(|(a, b)| (a - b).abs()).max().unwrap_or(0)
     }
-}
-
-fn mean(values: &[i64]) -> f64 {
-    values.iter().sum::<i64>() as f64 / values.len().max(1) as f64
 }
 
 /// Work as it was captured, with what it waited for.

@@ -24,7 +24,7 @@ pub(super) fn detect(lanes: &[Lane<'_>]) -> Option<Detection> {
         detected_by: "gaps",
         confidence: Confidence::Low,
         explanation: format!(
-            "no step marks and no periodic kernel sequence; {count} stretches of GPU work at \
+            "no periodic kernel sequence; {count} stretches of GPU work at \
              regular intervals are taken for steps"
         ),
         lanes: starts.into_iter().map(sequence::unmarked).collect(),

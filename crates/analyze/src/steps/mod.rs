@@ -60,15 +60,30 @@ pub(crate) struct Detection {
 
 /// Finds the steps of every lane. `apis` has the API index of each lane's trace.
 pub(crate) fn detect(lanes: &[Lane<'_>], apis: &[&ApiIndex], config: &Config) -> Detection {
-    marks::detect(lanes, apis, config)
-        .or_else(|| sequence::detect(lanes, apis))
-        .or_else(|| gaps::detect(lanes))
-        .unwrap_or_else(|| Detection {
-            detected_by: "none",
-            confidence: Confidence::None,
-            explanation: "no step marks, no repeated graph launches, no periodic kernel sequence \
-                          and no regular gaps were found"
-                .to_owned(),
-            lanes: vec![Vec::new(); lanes.len()],
-        })
+    if let Some(detection) = marks::detect(lanes, apis, config) {
+        return detection;
+    }
+    let none = |explanation: String| Detection {
+        detected_by: "none",
+        confidence: Confidence::None,
+        explanation,
+        lanes: vec![Vec::new(); lanes.len()],
+    };
+    let marks: usize = lanes.iter().map(|lane| count_marks(lane.trace, config)).sum();
+    let of_marks = match marks {
+        0 => "no step marks".to_owned(),
+        n => format!("{n} step marks, but no GPU work could be tied to them by correlation id"),
+    };
+    if let Some(pattern) = &config.step_pattern {
+        return none(format!("{of_marks} (pattern `{pattern}`)"));
+    }
+    let found = sequence::detect(lanes, apis).or_else(|| gaps::detect(lanes));
+    match found {
+        Some(found) => {
+            Detection { explanation: format!("{of_marks}; {}", found.explanation), ..found }
+        }
+        None => none(format!(
+            "{of_marks}, no repeated graph launches, no periodic kernel sequence and no regular gaps"
+        )),
+    }
 }

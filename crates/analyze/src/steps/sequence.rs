@@ -44,7 +44,7 @@ pub(super) fn detect(lanes: &[Lane<'_>], apis: &[&ApiIndex]) -> Option<Detection
     let one_graph_per_step = (0.8..=1.25).contains(&launches);
     let confidence = if best.alike >= REGULAR { Confidence::Medium } else { Confidence::Low };
     let explanation = format!(
-        "no step marks; the sequence of kernels repeats every {} kernels ({:.0} % of the periods \
+        "the sequence of kernels repeats every {} kernels ({:.0} % of the periods \
          alike{}), a step is taken to begin where the GPU waits longest",
         best.length,
         best.alike * 100.0,

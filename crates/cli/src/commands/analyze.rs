@@ -19,13 +19,15 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
         return Ok(Code::Ok);
     };
     let config = Config {
-        kind: args.kind,
+        kind: args.kind.map(|kind| kind.to_lowercase()),
         steps: args.steps,
         rank: args.rank,
         step_pattern: args.step_pattern,
+        num_layers: args.layers,
+        kv_token_capacity: args.kv_tokens,
         categories: categories(args.rules.as_deref())?,
-        ..Config::default()
     };
+    output::check_not_input(to_file, path)?;
     let import = input::read(path, &args.reading)?;
     check_rank(&import, config.rank)?;
     let analysis = analyze(&import.traces, &config);
@@ -70,6 +72,12 @@ fn check_rank(import: &Import, rank: Option<u32>) -> Result<(), Failure> {
 
 /// Whether `--kind` and `--steps` selected anything.
 fn check_selection(steps: &StepTable, config: &Config) -> Result<(), Failure> {
+    if config.step_pattern.is_some() && steps.kinds.is_empty() {
+        return Err(Failure::usage("--step-pattern matched no step".to_owned()).hint(format!(
+            "{}; `steptally inspect` lists what is there, without the pattern known marks are tried",
+            steps.explanation
+        )));
+    }
     if let Some(kind) = &config.kind
         && !steps.kinds.contains_key(kind)
     {

@@ -197,7 +197,10 @@ pub(super) fn issues(input: &Input, style: &TerminalStyle) -> String {
     let mut out = title(
         style,
         "INPUT",
-        &counted(issues.len() as u64, "kind of issue").replace("kind of issues", "kinds of issue"),
+        &match issues.len() {
+            0 => String::new(),
+            n => counted(n as u64, "kind of issue").replace("kind of issues", "kinds of issue"),
+        },
     );
     for issue in issues.iter().take(TOP_ISSUES) {
         let (tone, label) = match issue.severity {
@@ -241,9 +244,14 @@ pub(super) fn next(report: &Report, style: &TerminalStyle) -> String {
         .filter(|(kind, n)| Some(kind.as_str()) != selected && **n > 0)
         .max_by_key(|(_, n)| **n)
     {
-        next.push(format!("steptally analyze PATH --kind {}", printable(kind)));
+        let kind = printable(kind);
+        let quoted = if kind.contains(' ') { format!("'{kind}'") } else { kind };
+        next.push(format!("steptally analyze PATH --kind {quoted}"));
+    }
+    if let Some(finding) = report.analysis.findings.findings.first() {
+        next.push(format!("steptally explain {}", finding.code));
     }
     next.push("steptally analyze PATH --format json".to_owned());
     next.push("steptally inspect PATH".to_owned());
-    format!("{} {}\n", style.paint(Tone::Faint, "next:"), style.wrap(&next.join("  |  "), 6))
+    format!("{} {}\n", style.paint(Tone::Faint, "next:"), next.join("\n      "))
 }

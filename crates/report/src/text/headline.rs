@@ -7,7 +7,7 @@ use steptally_analyze::results::{
 
 use super::style::{TerminalStyle, Tone, printable};
 use super::units::{counted, duration, percent_rough, three_digits};
-use crate::Report;
+use crate::{Report, Severity};
 
 /// Accounts that a reader should know first.
 const TOP_ACCOUNTS: usize = 3;
@@ -27,7 +27,7 @@ pub(super) fn headline(report: &Report, style: &TerminalStyle) -> String {
         _ => no_steps(analysis, style),
     };
     out.push_str(&top_accounts(analysis, style));
-    out.push_str(&how_sure(analysis, style));
+    out.push_str(&how_sure(report, style));
     out.push_str(&dilation(analysis, style));
     out
 }
@@ -57,8 +57,11 @@ fn verdict(
     };
     let mut text = format!("{step} takes {}", duration(period.median));
     if period.n > 1 {
+        // Accounts are means: where the mean is another, say so.
+        let apart = (period.mean / period.median.max(1.0) - 1.0).abs() > 0.05;
+        let mean = if apart { format!("mean {}, ", duration(period.mean)) } else { String::new() };
         text.push_str(&format!(
-            " (median of {}; p90 {})",
+            " (median of {}; {mean}p90 {})",
             counted(period.n, "step"),
             duration(period.p90)
         ));
@@ -72,7 +75,11 @@ fn verdict(
         let rate = batch as f64 * 1e9 / period.median;
         text.push_str(&format!(": {} tokens/s at batch size {batch}", three_digits(rate)));
     }
-    text.push_str(", as profiled.");
+    let mostly_idle = group_ratio(&analysis.ledger.accounts, AccountGroup::Idle);
+    text.push_str(match mostly_idle {
+        Some(idle) if idle > 0.5 => ", as profiled; without the profiler likely faster.",
+        _ => ", as profiled.",
+    });
     let mut out = style.paint(Tone::Strong, &style.wrap(&text, 0));
     out.push('\n');
     out.push_str(&style.wrap(&shares(&analysis.ledger.accounts, "of the step"), 0));
@@ -180,7 +187,8 @@ fn rank_spread(account: &Account) -> String {
 }
 
 /// How the steps were found, how many there are, and the grade.
-fn how_sure(analysis: &Analysis, style: &TerminalStyle) -> String {
+fn how_sure(report: &Report, style: &TerminalStyle) -> String {
+    let analysis = &report.analysis;
     let steps = &analysis.steps;
     let kinds: Vec<String> =
         steps.kinds.iter().map(|(kind, n)| format!("{} {n}", printable(kind))).collect();
@@ -201,7 +209,9 @@ fn how_sure(analysis: &Analysis, style: &TerminalStyle) -> String {
     };
     let warnings =
         analysis.quality.checks.iter().filter(|check| check.status == CheckStatus::Warn).count();
+    let damage = report.input.issues.iter().any(|issue| issue.severity > Severity::Info);
     let quality = match warnings {
+        0 if damage => format!("{:?}; the input has defects: see INPUT.", analysis.quality.grade),
         0 => format!("{:?}, no warnings.", analysis.quality.grade),
         n => format!(
             "{:?}, {} about the numbers: see QUALITY.",

@@ -1,21 +1,26 @@
 //! The report for a terminal: headline first, then tables, then what qualifies them.
 
 mod about;
+mod bench;
 mod capture;
 mod collectives;
 mod copies;
+mod findings;
 mod headline;
 mod inspection;
 mod layers;
 mod ledger;
+mod roofline;
 mod shapes;
 mod style;
 mod table;
 mod units;
 mod work;
 
+pub use bench::{BenchComparison, BenchRow, BenchTable, bench_text};
 pub use capture::capture_text;
 pub use inspection::inspection_text;
+pub use roofline::roofline_text;
 pub use style::TerminalStyle;
 
 use steptally_analyze::results::{LedgerScope, RankSummary};
@@ -31,6 +36,7 @@ pub fn terminal(report: &Report, style: &TerminalStyle) -> String {
     sections.push(about::partial_banner(&report.input, report.partial, style));
     sections.push(headline::headline(report, style));
     if analysis.quality.refused.is_none() {
+        sections.push(findings::findings(analysis, style));
         sections.push(ledger::ledger(analysis, style));
         sections.push(about::ranks(analysis, style));
         sections.push(collectives::collectives(analysis, style));

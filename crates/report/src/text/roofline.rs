@@ -188,6 +188,7 @@ fn billions(n: u64) -> String {
 fn flop(n: u64) -> String {
     let value = n as f64;
     match value {
+        0.0 => "0".to_owned(),
         x if x < 1e6 => format!("{} k", three_digits(value / 1e3)),
         x if x < 1e9 => format!("{} M", three_digits(value / 1e6)),
         x if x < 1e12 => format!("{} G", three_digits(value / 1e9)),
@@ -218,7 +219,7 @@ mod tests {
     fn operations_have_a_prefix() {
         assert_eq!(
             [0, 1_500, 2_000_000, 81_660_000_000].map(flop),
-            ["0.00 k", "1.50 k", "2.00 M", "81.7 G"]
+            ["0", "1.50 k", "2.00 M", "81.7 G"]
         );
     }
 }
