@@ -48,14 +48,17 @@ pub(crate) fn model_config(
         quantization.map(Path::to_owned).or_else(|| beside.is_file().then_some(beside));
     let config_text = read(&config)?;
     let quant_text = quantization.as_deref().map(read).transpose()?;
-    let files: Vec<String> =
-        [Some(&config), quantization.as_ref()].into_iter().flatten().map(shown).collect();
+    let files: Vec<String> = [Some(config.as_path()), quantization.as_deref()]
+        .into_iter()
+        .flatten()
+        .map(shown)
+        .collect();
     let model = ModelConfig::parse(&config_text, quant_text.as_deref())
         .map_err(|error| hinted(format!("{}: {error}", shown(&config)), Failure::input))?;
     Ok((model, files))
 }
 
-fn shown(path: &PathBuf) -> String {
+fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
