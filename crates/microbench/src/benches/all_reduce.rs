@@ -160,6 +160,9 @@ fn measure(
     let count = bytes / 2;
     let from = gpu.upload(&vec![to_bf16(addend(rank)); count as usize])?;
     let to = gpu.buffer(bytes)?;
+    // Memory that peers can reach is made and freed only while no rank's kernel waits for another
+    // rank: both may wait for the peers' devices.
+    shared.barrier.wait();
     let reduce = || communicator.all_reduce(gpu, from.address, to.address, count);
     for _ in 0..5 {
         reduce()?;
@@ -183,6 +186,8 @@ fn measure(
             samples.push(ns / operations as f64);
         }
     }
+    gpu.wait()?;
+    shared.barrier.wait();
     Ok(samples)
 }
 
