@@ -22,8 +22,9 @@ kernels (pow, mean, rsqrt, mul, cat) instead of one fused kernel.
 Each link of the chain reads and writes the tensor and starts a kernel.
 
 ## How it is found
-Within the repeating layer at least 4 kernels of the categories `elementwise`, `reduce`, `copy.*` follow
-one another, and such runs take at least 2 % of the period.
+Within the repeating layer at least 4 kernels of the categories `elementwise`, `reduce`,
+`copy.strided` and `copy.cat` follow one another, and such runs take at least 2 % of the period. Casts
+are CAST001's.
 
 ## What to do
 Use the engine's fused kernel for it (RMSNorm, rotary embedding, SiLU-and-mul); a model file that falls
@@ -36,7 +37,7 @@ fn check(facts: &Facts<'_>) -> Outcome {
     };
     let plain = |role: &LayerRole| {
         let category = role.category.as_str();
-        category == "elementwise" || category == "reduce" || category.starts_with("copy.")
+        ["elementwise", "reduce", "copy.strided", "copy.cat"].contains(&category)
     };
     let runs: Vec<&[LayerRole]> = (layers.roles.chunk_by(|a, b| plain(a) == plain(b)))
         .filter(|run| plain(&run[0]) && run.len() >= LEAST_RUN)
