@@ -13,6 +13,7 @@ pub(crate) fn run(check: bool) -> Result<bool> {
     for (path, text) in [
         ("docs/reference/categories.md", categories()?),
         ("docs/reference/report-schema.json", program(&["analyze", "--json-schema"])?),
+        ("docs/reference/diff-schema.json", program(&["diff", "--json-schema"])?),
         ("docs/reference/findings.md", program(&["explain"])?),
     ] {
         let place = root().join(path);

@@ -19,6 +19,7 @@ struct Sums {
     configs: HashMap<Config, u64>,
     ops: HashMap<(String, String), u64>,
     bytes: Option<u64>,
+    first_position: Option<u64>,
 }
 
 type Config = ([u32; 3], [u32; 3]);
@@ -65,13 +66,21 @@ struct LaneSums {
     configs: Vec<(LaunchConfigId, u64)>,
     ops: Vec<((StringId, InputsId), u64)>,
     bytes: Option<u64>,
+    first_position: Option<u64>,
 }
 
 fn lane_sums(view: &LaneView<'_>) -> HashMap<StringId, LaneSums> {
     let trace = view.lane.trace;
     let mut sums: HashMap<StringId, LaneSums> = HashMap::new();
     let mut hint = 0;
+    let mut windows = view.windows.iter().peekable();
+    let mut position = 0;
     for_each_in(view.lane, &view.windows, |_, op| {
+        while windows.next_if(|window| window.end <= op.start).is_some() {
+            position = 0;
+        }
+        let here = position;
+        position += 1;
         let row = op.row as usize;
         let name = match op.kind {
             GpuKind::Kernel => trace.kernels.name[row],
@@ -79,6 +88,7 @@ fn lane_sums(view: &LaneView<'_>) -> HashMap<StringId, LaneSums> {
             GpuKind::OpaqueGraph => return,
         };
         let entry = sums.entry(name).or_default();
+        entry.first_position.get_or_insert(here);
         entry.durations.push((op.end - op.start).as_ns());
         if op.kind == GpuKind::Kernel {
             entry.is_kernel = true;
@@ -114,6 +124,10 @@ impl LaneSums {
     fn add_to(self, trace: &Trace, names: &KernelCategories<'_>, name: StringId, sums: &mut Sums) {
         let category = if self.is_kernel { names.of(name) } else { copy_account(self.copy_kind) };
         sums.category = category.to_owned();
+        sums.first_position = match (sums.first_position, self.first_position) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
         sums.durations.extend(self.durations);
         for (id, n) in self.configs {
             let config = trace.configs[id];
@@ -147,6 +161,7 @@ fn summary(name: String, mut sums: Sums, n: f64, period: i64) -> KernelSummary {
         grid: config.map(|(grid, _)| grid),
         block: config.map(|(_, block)| block),
         config_count: sums.configs.len() as u64,
+        first_position: sums.first_position,
         bytes: sums.bytes,
         op_dims: op.clone().map(|(_, dims)| dims).filter(|dims| !dims.is_empty()),
         op: op.map(|(op, _)| op),

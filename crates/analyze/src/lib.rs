@@ -8,6 +8,7 @@ pub mod categories;
 mod collectives;
 mod config;
 mod copies;
+pub mod diff;
 pub mod findings;
 mod gpu;
 mod kernels;

@@ -9,6 +9,7 @@ use regex::Regex;
 
 use crate::bench_args::BenchArgs;
 use crate::capture_args::{DemoArgs, DoctorArgs, ProfileArgs, ServeReplayArgs};
+use crate::diff_args::DiffArgs;
 use crate::roofline_args::RooflineArgs;
 
 pub(crate) const EXIT_CODES: &str = "\
@@ -25,6 +26,7 @@ Examples:
   steptally analyze decode.trace.json.gz             where a decode step's time goes
   steptally analyze traces/                          all ranks of a folder as one run
   steptally analyze decode.trace.json.gz --format json | jq .steps.period_ns
+  steptally diff before.json.gz after.json.gz        what changed, and is a step longer?
   steptally inspect unknown-file                     what is this file?
   steptally demo                                     a whole capture, without a GPU
   steptally doctor --url http://127.0.0.1:30000      what can be captured there, and how?
@@ -49,6 +51,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Analyze(AnalyzeArgs),
+    Diff(DiffArgs),
     Inspect(InspectArgs),
     Redact(RedactArgs),
     Explain(ExplainArgs),
@@ -181,7 +184,7 @@ pub(crate) enum Format {
     Json,
 }
 
-fn parse_steps(text: &str) -> Result<Range<u64>, String> {
+pub(crate) fn parse_steps(text: &str) -> Result<Range<u64>, String> {
     let wanted = "expected A..B with A < B, such as 2..10 (steps 2 to 9), 5.. or ..5";
     let (first, last) = text.split_once("..").ok_or(wanted)?;
     let number = |part: &str, default| match part.trim() {
@@ -192,7 +195,7 @@ fn parse_steps(text: &str) -> Result<Range<u64>, String> {
     if range.is_empty() { Err(wanted.to_owned()) } else { Ok(range) }
 }
 
-fn parse_pattern(text: &str) -> Result<Regex, String> {
+pub(crate) fn parse_pattern(text: &str) -> Result<Regex, String> {
     Regex::new(text).map_err(|error| {
         format!(
             "{error}\nallowed: Rust regular expressions (no look-around, no back-references), \

@@ -8,6 +8,8 @@ use std::process::ExitCode;
 pub(crate) enum Code {
     /// All went well.
     Ok = 0,
+    /// A gate that was asked for failed.
+    Gate = 1,
     /// The arguments make no sense, by themselves or for this input.
     Usage = 2,
     /// A file could not be read or written.

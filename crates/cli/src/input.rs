@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use steptally_analyze::results::Baseline;
 use steptally_import::{Import, ImportOptions, import_path};
 use steptally_report::{Example, Input, InputFile, InputIssue};
+use steptally_trace_model::manifest::{CaptureManifest, MANIFEST_VERSION};
 
 use crate::args::ReadingArgs;
 use crate::failure::Failure;
@@ -61,4 +63,32 @@ pub(crate) fn summary(import: &Import) -> Input {
         })
         .collect();
     Input { files, issues }
+}
+
+/// What the capture of a folder, or of a trace in it, measured without a profiler: `None` when there
+/// is no manifest, or none that is about the trace.
+pub(crate) fn baseline(path: &Path) -> Result<Option<Baseline>, Failure> {
+    let folder = if path.is_dir() { Some(path) } else { path.parent() };
+    let Some(file) = folder.map(|folder| folder.join("manifest.json")) else { return Ok(None) };
+    let Ok(json) = std::fs::read(&file) else { return Ok(None) };
+    // Other programs write files of this name.
+    let value: Option<serde_json::Value> = serde_json::from_slice(&json).ok();
+    let Some(value) = value.filter(|value| value.get("manifest_version").is_some()) else {
+        return Ok(None);
+    };
+    let failure = |what: String| {
+        Failure::input(format!("{}: {what}", file.display()))
+            .hint("move the manifest away to do without the TPOT that it holds")
+    };
+    let version = value["manifest_version"].as_u64().unwrap_or(u64::MAX);
+    if version > u64::from(MANIFEST_VERSION) {
+        let known = format!("this program knows versions up to {MANIFEST_VERSION}");
+        return Err(failure(format!("the manifest has version {version}, and {known}")));
+    }
+    let manifest: CaptureManifest = serde_json::from_value(value)
+        .map_err(|error| failure(format!("the manifest cannot be read: {error}")))?;
+    let name = path.file_name();
+    let is_its_file = |of: &str| Path::new(of).file_name() == name;
+    let about_path = path.is_dir() || manifest.files.iter().any(|of| is_its_file(&of.path));
+    Ok(Baseline::from_manifest(&manifest).filter(|_| about_path))
 }

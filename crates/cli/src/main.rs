@@ -4,6 +4,7 @@ mod args;
 mod bench_args;
 mod capture_args;
 mod commands;
+mod diff_args;
 mod failure;
 mod input;
 mod output;

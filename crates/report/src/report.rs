@@ -1,8 +1,8 @@
 //! The report: what was read, and what the analysis found in it.
 
 use schemars::JsonSchema;
-use serde::Serialize;
-use steptally_analyze::results::Analysis;
+use serde::{Deserialize, Serialize};
+use steptally_analyze::results::{Analysis, Baseline};
 
 /// Version of the JSON form. It grows by one whenever a key goes away or changes its meaning;
 /// new keys do not change it.
@@ -19,6 +19,8 @@ pub struct Report {
     pub input: Input,
     /// Whether part of the input could not be read, so that the results are about the rest.
     pub partial: bool,
+    /// What the capture measured without a profiler; `null` when it did not.
+    pub baseline: Option<Baseline>,
     /// What was found.
     #[serde(flatten)]
     pub analysis: Analysis,
@@ -29,12 +31,19 @@ impl Report {
     #[must_use]
     pub fn new(tool: Tool, input: Input, analysis: Analysis) -> Self {
         let partial = input.is_partial() || analysis.ranks.iter().any(|rank| rank.partial);
-        Self { schema_version: SCHEMA_VERSION, tool, input, partial, analysis }
+        let baseline = None;
+        Self { schema_version: SCHEMA_VERSION, tool, input, partial, baseline, analysis }
+    }
+
+    /// The same with what was measured without a profiler.
+    #[must_use]
+    pub fn with_baseline(self, baseline: Option<Baseline>) -> Self {
+        Self { baseline, ..self }
     }
 }
 
 /// The program that wrote the report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tool {
     /// Its name.
     pub name: String,

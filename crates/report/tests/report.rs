@@ -119,6 +119,7 @@ fn analysis() -> Analysis {
             grid: Some([132, 1, 1]),
             block: Some([128, 1, 1]),
             config_count: 2,
+            first_position: Some(0),
             bytes: None,
             op: Some("aten::add".into()),
             op_dims: Some("[[2, 2048], []]".into()),

@@ -24,7 +24,8 @@ use crate::results::{Account, AccountGroup, HostActivity, Ledger, LedgerScope};
 use crate::stats::distribution;
 use crate::view::{LaneView, extent};
 
-use accounts::{AccountId, Accounts};
+use accounts::AccountId;
+pub(crate) use accounts::{Accounts, IDLE_BETWEEN, IDLE_HOST_BLOCKED, IDLE_HOST_LATE, IDLE_LAUNCH};
 use gaps::GapBook;
 use host::Activity;
 

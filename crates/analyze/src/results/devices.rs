@@ -1,10 +1,10 @@
 //! Ranks and devices.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One rank.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankSummary {
     /// Global rank; `null` when nothing says which.
     pub rank: Option<u32>,
@@ -28,7 +28,7 @@ pub struct RankSummary {
 }
 
 /// GPU use of one device by one rank over the whole trace, raw.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceUse {
     /// Global rank; `null` when unknown.
     pub rank: Option<u32>,
@@ -51,7 +51,7 @@ pub struct DeviceUse {
 }
 
 /// GPU events that later numbers do without, or with a shorter duration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LeftOut {
     /// Events at time zero while the rest is not.
     pub zero_time_count: u64,

@@ -1,12 +1,12 @@
 //! The ledger.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Distribution;
 
 /// What a ledger covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LedgerScope {
     /// The selected steps. All `per_step` figures are means over them.
@@ -18,7 +18,7 @@ pub enum LedgerScope {
 }
 
 /// Every nanosecond of the selected steps, each in exactly one account.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Ledger {
     /// What it covers.
     pub scope: LedgerScope,
@@ -45,7 +45,9 @@ pub struct Ledger {
 }
 
 /// Whose time an account is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum AccountGroup {
     /// A compute kernel ran.
@@ -61,7 +63,7 @@ pub enum AccountGroup {
 }
 
 /// One account of the ledger.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Account {
     /// Category of kernel, `memcpy.*`, `memset`, `graph.opaque`, or `idle.*`.
     pub account: String,
@@ -82,7 +84,7 @@ pub struct Account {
 }
 
 /// What the host was doing while the GPU waited for it.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostActivity {
     /// The idle account that this time is in.
     pub account: String,
@@ -98,7 +100,7 @@ pub struct HostActivity {
 }
 
 /// All gaps between the same two pieces of work.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gap {
     /// The kernel or copy that ends before the gap; empty at the start of a window.
     pub after: String,
@@ -121,7 +123,7 @@ pub struct Gap {
 }
 
 /// An idle account's part of a gap.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GapCause {
     /// The account.
     pub account: String,

@@ -3,9 +3,11 @@
 //! Lengths are integer nanoseconds (`_ns`), sizes bytes (`_bytes`), shares 0..1 (`_ratio`, `ratio`).
 //! A mean over steps is a number of nanoseconds with a fraction. What is unknown is `null`.
 
+mod baseline;
 mod collectives;
 mod copies;
 mod devices;
+mod diff;
 mod findings;
 mod launches;
 mod layers;
@@ -18,6 +20,7 @@ mod work;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use baseline::{Baseline, TpotSpread};
 pub use collectives::{
     CollectiveMismatch, CollectivePlace, CollectiveSize, Collectives, CrossRank, LateActivity,
     LateRank, MatchedBy, PositionWait, RankArrival, RankClock, RankCollectives, StepCollectives,
@@ -25,6 +28,11 @@ pub use collectives::{
 };
 pub use copies::{Copies, CopySummary, SizeTrend};
 pub use devices::{DeviceUse, LeftOut, RankSummary};
+pub use diff::{
+    AccountDiff, Agreement, Bound, Change, Comparability, ComparabilityCheck, DecidedBy, Diff,
+    DiffSide, Effect, Fate, GateOutcome, KernelDiff, KernelSide, PairedBy, Reason, Verdict,
+    Waterfall,
+};
 pub use findings::{Evidence, Finding, Findings, RuleOutcome, Saving, SavingMethod};
 pub use launches::{ApiSummary, Launches};
 pub use layers::{LayerRole, LayerTime, Layers, ModuleTime, Modules};

@@ -1,10 +1,10 @@
 //! How far the numbers can be trusted.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How far the numbers can be trusted.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Quality {
     /// `A` (nothing found) to `E`; `F` when no verdict is supported.
     pub grade: Grade,
@@ -15,7 +15,9 @@ pub struct Quality {
 }
 
 /// Trust in the numbers, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub enum Grade {
     /// Nothing was found that changes a number.
     A,
@@ -32,7 +34,7 @@ pub enum Grade {
 }
 
 /// A verdict that the trace cannot support.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Refusal {
     /// Stable code: `gpu_not_traced`, `no_gpu_events`, `no_load`, `steps_without_gpu_events`.
     pub code: String,
@@ -43,7 +45,9 @@ pub struct Refusal {
 }
 
 /// Outcome of one quality check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckStatus {
     /// Nothing found.
@@ -57,7 +61,7 @@ pub enum CheckStatus {
 }
 
 /// One quality check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
     /// Stable code, such as `launches_without_gpu_work`.
     pub code: String,

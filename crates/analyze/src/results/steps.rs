@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A distribution over steps. Percentiles are nearest-rank, except the median, which is the mean
 /// of the middle two for an even `n`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Distribution {
     /// Number of values.
     pub n: u64,
@@ -26,7 +26,9 @@ pub struct Distribution {
 }
 
 /// How sure the step boundaries are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
     /// There are no steps.
@@ -40,7 +42,7 @@ pub enum Confidence {
 }
 
 /// The steps of all ranks.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StepTable {
     /// `marks.sglang`, `marks.vllm`, `marks.profiler_step`, `marks.pattern`, `marks.generic`,
     /// `graph_launches`, `kernel_sequence`, `gaps`, or `none`.
@@ -69,7 +71,7 @@ pub struct StepTable {
 }
 
 /// Which steps were selected.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Selected {
     /// Their kind.
     pub kind: String,
@@ -80,7 +82,7 @@ pub struct Selected {
 }
 
 /// Periods of one rank's selected steps.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankSteps {
     /// Global rank.
     pub rank: Option<u32>,
@@ -93,7 +95,7 @@ pub struct RankSteps {
 }
 
 /// One step of one rank.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
     /// Global rank.
     pub rank: Option<u32>,

@@ -1,10 +1,10 @@
 //! Kernels and operators.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One kernel name (or kind of copy) over the selected steps.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KernelSummary {
     /// Name as recorded.
     pub name: String,
@@ -28,6 +28,10 @@ pub struct KernelSummary {
     pub block: Option<[u32; 3]>,
     /// How many different grids or blocks occur.
     pub config_count: u64,
+    /// Where its first call is among the pieces of GPU work of the first step that has it,
+    /// counted from 0.
+    #[serde(default)]
+    pub first_position: Option<u64>,
     /// Bytes moved or filled, for copies.
     pub bytes: Option<u64>,
     /// The operator that launches most of them.
@@ -37,7 +41,7 @@ pub struct KernelSummary {
 }
 
 /// One operator with one set of input shapes over the selected steps.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OpSummary {
     /// Operator name.
     pub name: String,

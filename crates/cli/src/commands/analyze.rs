@@ -33,7 +33,8 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
     let analysis = analyze(&import.traces, &config);
     check_selection(&analysis.steps, &config)?;
 
-    let report = Report::new(output::tool(), input::summary(&import), analysis);
+    let report = Report::new(output::tool(), input::summary(&import), analysis)
+        .with_baseline(input::baseline(path)?);
     let text = match args.format {
         Format::Json => to_json(&report),
         Format::Text => terminal(&report, &output::style(to_file.is_some(), args.top)),
@@ -42,7 +43,7 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
     Ok(if report.partial { Code::Partial } else { Code::Ok })
 }
 
-fn categories(rules: Option<&Path>) -> Result<Categories, Failure> {
+pub(super) fn categories(rules: Option<&Path>) -> Result<Categories, Failure> {
     let Some(path) = rules else {
         return Ok(Categories::builtin());
     };
@@ -56,7 +57,7 @@ fn categories(rules: Option<&Path>) -> Result<Categories, Failure> {
     })
 }
 
-fn check_rank(import: &Import, rank: Option<u32>) -> Result<(), Failure> {
+pub(super) fn check_rank(import: &Import, rank: Option<u32>) -> Result<(), Failure> {
     let Some(rank) = rank else { return Ok(()) };
     let present: Vec<u32> = import.traces.iter().filter_map(|trace| trace.rank()).collect();
     if present.contains(&rank) {
@@ -71,7 +72,7 @@ fn check_rank(import: &Import, rank: Option<u32>) -> Result<(), Failure> {
 }
 
 /// Whether `--kind` and `--steps` selected anything.
-fn check_selection(steps: &StepTable, config: &Config) -> Result<(), Failure> {
+pub(super) fn check_selection(steps: &StepTable, config: &Config) -> Result<(), Failure> {
     if config.step_pattern.is_some() && steps.kinds.is_empty() {
         return Err(Failure::usage("--step-pattern matched no step".to_owned()).hint(format!(
             "{}; `steptally inspect` lists what is there, without the pattern known marks are tried",

@@ -3,6 +3,7 @@
 mod analyze;
 mod bench;
 mod demo;
+mod diff;
 mod doctor;
 mod explain;
 mod inspect;
@@ -18,6 +19,7 @@ use crate::failure::{Code, Failure};
 pub(crate) fn run(command: Command) -> Result<Code, Failure> {
     match command {
         Command::Analyze(args) => analyze::run(args),
+        Command::Diff(args) => diff::run(args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Redact(args) => redact::run(&args),
         Command::Roofline(args) => roofline::run(args),

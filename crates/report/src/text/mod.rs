@@ -5,6 +5,7 @@ mod bench;
 mod capture;
 mod collectives;
 mod copies;
+mod diff;
 mod findings;
 mod headline;
 mod inspection;
@@ -19,6 +20,7 @@ mod work;
 
 pub use bench::{BenchComparison, BenchRow, BenchTable, bench_text};
 pub use capture::capture_text;
+pub use diff::{diff_markdown, diff_text, gate_line};
 pub use inspection::inspection_text;
 pub use roofline::roofline_text;
 pub use style::TerminalStyle;

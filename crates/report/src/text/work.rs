@@ -114,7 +114,7 @@ fn launch_config(kernel: &KernelSummary) -> String {
 }
 
 /// Three sizes without trailing ones: `64`, `1,4`, `2,1,8`.
-fn extent(sizes: [u32; 3]) -> String {
+pub(super) fn extent(sizes: [u32; 3]) -> String {
     let used = sizes.iter().rposition(|&size| size != 1).map_or(1, |last| last + 1);
     let sizes: Vec<String> = sizes[..used].iter().map(u32::to_string).collect();
     format!("({})", sizes.join(","))

@@ -1,0 +1,140 @@
+//! The command line of `steptally diff`.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use regex::Regex;
+use steptally_analyze::diff::Gate;
+
+use crate::args::{EXIT_CODES, ReadingArgs, parse_pattern, parse_steps};
+
+const EXAMPLES: &str = "\
+Gates: MEASURE>LIMIT or MEASURE<LIMIT (also >= and <=); the exit code is 1 when any holds
+  MEASURE  period, gpu_busy (medians, profiled), tpot (median, unprofiled), or an account of the
+           ledger (mean per step): copy.cast; a group is the sum of its accounts: copy, idle
+  LIMIT    a time of B: 200us; with a sign, a change from A to B: +3%, -10%, +50us
+
+Examples:
+  steptally diff before.trace.json.gz after.trace.json.gz
+  steptally diff main.json traces/ --fail-if 'period>+3%' --fail-if 'copy.cast>200us'
+  steptally diff a/ b/ --tpot-a 3.01ms --tpot-b 1.45ms --format markdown
+  steptally diff --json-schema";
+
+/// Tell what changed from one capture to another, and whether a step takes longer
+///
+/// A and B are traces, folders with one run's traces, or saved reports (`steptally analyze --format json`).
+/// The TPOT measured without a profiler decides where both sides have one, from their capture's manifest or
+/// from --tpot-a and --tpot-b; otherwise the profiled times, as far as the profiler lets them tell.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+pub(crate) struct DiffArgs {
+    /// Before: a trace, a folder, or a saved report
+    #[arg(required_unless_present = "json_schema")]
+    pub(crate) a: Option<PathBuf>,
+
+    /// After
+    #[arg(required_unless_present = "json_schema")]
+    pub(crate) b: Option<PathBuf>,
+
+    /// How to write the diff
+    #[arg(long, value_enum, default_value_t = DiffFormat::Text)]
+    pub(crate) format: DiffFormat,
+
+    /// Print the JSON Schema of the diff, and nothing else
+    #[arg(long, conflicts_with_all = ["a", "b"])]
+    pub(crate) json_schema: bool,
+
+    /// Fail (exit code 1) when this holds; can be given several times
+    #[arg(long, value_name = "GATE", value_parser = parse_gate)]
+    pub(crate) fail_if: Vec<Gate>,
+
+    /// TPOT of A without a profiler, such as 3.01ms
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) tpot_a: Option<f64>,
+
+    /// TPOT of B without a profiler
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) tpot_b: Option<f64>,
+
+    /// Give a verdict also when the two are not comparable
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Kind of step to compare (of traces) [default: decode, else the kind that takes most time]
+    #[arg(long, value_name = "KIND")]
+    pub(crate) kind: Option<String>,
+
+    /// Only steps A to B (B not included) of that kind on each rank (of traces)
+    #[arg(long, value_name = "A..B", value_parser = parse_steps)]
+    pub(crate) steps: Option<Range<u64>>,
+
+    /// Only this rank (of traces)
+    #[arg(long, value_name = "N")]
+    pub(crate) rank: Option<u32>,
+
+    /// Kernel categories of your own (TOML), tried before the built-in ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rules: Option<PathBuf>,
+
+    /// Take ranges whose name matches this regular expression for the steps (of traces)
+    #[arg(long, value_name = "REGEX", value_parser = parse_pattern)]
+    pub(crate) step_pattern: Option<Regex>,
+
+    /// How many accounts and kernels to list in text and Markdown
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) top: usize,
+
+    #[command(flatten)]
+    pub(crate) reading: ReadingArgs,
+
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// How to write a diff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffFormat {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+    /// For a comment on a pull request (GitHub-flavoured)
+    Markdown,
+}
+
+fn parse_gate(text: &str) -> Result<Gate, String> {
+    text.parse().map_err(|error: steptally_analyze::diff::GateError| {
+        format!("{error}\nallowed: {}", error.hint())
+    })
+}
+
+/// A time above 0 in nanoseconds.
+fn parse_time(text: &str) -> Result<f64, String> {
+    let wanted = "expected a time above 0 with its unit, such as 3.01ms (ns, us, ms or s)";
+    let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let with_unit = |(unit, ns): (&str, f64)| {
+        let number = text.trim().strip_suffix(unit)?.trim();
+        let plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
+        let value: f64 = number.parse().ok().filter(|_| plain)?;
+        (value > 0.0).then_some(value * ns)
+    };
+    units.into_iter().find_map(with_unit).ok_or_else(|| wanted.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        assert_eq!(parse_time("3ms"), Ok(3e6));
+        assert_eq!(parse_time("1.5 s"), Ok(1.5e9));
+        assert_eq!(parse_time("20us"), Ok(2e4));
+        assert_eq!(parse_time("7ns"), Ok(7.0));
+        for wrong in ["", "3", "ms", "-3ms", "0ms", "3min", "infs", "1e3ms"] {
+            assert!(parse_time(wrong).unwrap_err().contains("such as 3.01ms"), "{wrong}");
+        }
+    }
+}
