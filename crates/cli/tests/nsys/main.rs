@@ -1,6 +1,6 @@
 //! Against nsys itself, where there is one: on PATH, or in target/nsys (see .ci/fetch-nsys).
 
-#![allow(clippy::unwrap_used)] // in the tests' own functions
+#![allow(clippy::unwrap_used, clippy::panic)] // in the tests' own functions
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
