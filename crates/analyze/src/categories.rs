@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use regex::RegexSet;
+use regex::bytes::{RegexSet, RegexSetBuilder};
 use serde::Deserialize;
 use steptally_trace_model::{CopyKind, Strings};
 use thiserror::Error;
@@ -91,7 +91,7 @@ impl Categories {
         let load = || {
             let rules = parse_rules(include_str!("../data/kernels.toml")).unwrap_or_default();
             // The tests check that the built-in file can be used.
-            Self::from_rules(rules)
+            Self::from_rules(rules, 0)
                 .unwrap_or_else(|_| Self { rules: Vec::new(), patterns: RegexSet::empty() })
         };
         BUILTIN.get_or_init(load).clone()
@@ -105,7 +105,7 @@ impl Categories {
         let mut rules = parse_rules(text)?;
         let user_count = rules.len();
         rules.extend(parse_rules(include_str!("../data/kernels.toml"))?);
-        let categories = Self::from_rules(rules)?;
+        let categories = Self::from_rules(rules, user_count)?;
         categories.check_examples(user_count)?;
         Ok(categories)
     }
@@ -119,23 +119,33 @@ impl Categories {
     /// The category of a kernel, [`UNCATEGORISED`] when no rule matches.
     #[must_use]
     pub fn of_kernel(&self, name: &str) -> &str {
-        let first = self.patterns.matches(name).iter().next();
+        let first = self.patterns.matches(name.as_bytes()).iter().next();
         first.map_or(UNCATEGORISED, |rule| &self.rules[rule].category)
     }
 
-    fn from_rules(rules: Vec<Rule>) -> Result<Self, RuleError> {
-        for rule in &rules {
+    /// Takes rules, of which the patterns of the first `user_count` are checked one by one.
+    fn from_rules(rules: Vec<Rule>, user_count: usize) -> Result<Self, RuleError> {
+        for (index, rule) in rules.iter().enumerate() {
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._".contains(c);
             let reserved = rule.category.starts_with("idle") || rule.category == "graph.opaque";
             if rule.category.is_empty() || !rule.category.chars().all(plain) || reserved {
                 return Err(RuleError::Name(rule.category.clone()));
             }
-            regex::Regex::new(&rule.pattern).map_err(|error| RuleError::Pattern {
-                category: rule.category.clone(),
-                reason: error.to_string().lines().last().unwrap_or_default().trim().to_owned(),
-            })?;
+            if index < user_count {
+                regex::Regex::new(&rule.pattern).map_err(|error| RuleError::Pattern {
+                    category: rule.category.clone(),
+                    reason: error.to_string().lines().last().unwrap_or_default().trim().to_owned(),
+                })?;
+            }
         }
-        let patterns = RegexSet::new(rules.iter().map(|rule| &rule.pattern))
+        // Names of kernels are ASCII, for which patterns are compiled in a fraction of the time. A
+        // pattern that asks for more, such as `\p{Greek}`, gets it.
+        let compile = |unicode| {
+            let patterns = rules.iter().map(|rule| &rule.pattern);
+            RegexSetBuilder::new(patterns).unicode(unicode).build()
+        };
+        let patterns = compile(false)
+            .or_else(|_| compile(true))
             .map_err(|error| RuleError::Syntax(error.to_string()))?;
         Ok(Self { rules, patterns })
     }
@@ -229,6 +239,14 @@ mod tests {
         let text = "[[rule]]\ncategory = 'gemm.mine'\npattern = 'nvjet_'\nexamples = ['nvjet_x']";
         let categories = Categories::with_user_rules(text).unwrap();
         assert_eq!(categories.of_kernel("nvjet_sm90_tst_64x8"), "gemm.mine");
+        assert_eq!(categories.of_kernel("fused_moe_kernel"), "moe.gemm");
+    }
+
+    #[test]
+    fn user_rules_may_use_unicode() {
+        let text = "[[rule]]\ncategory = 'mine'\npattern = '^\\p{Greek}_norm'";
+        let categories = Categories::with_user_rules(text).unwrap();
+        assert_eq!(categories.of_kernel("\u{3b3}_norm"), "mine");
         assert_eq!(categories.of_kernel("fused_moe_kernel"), "moe.gemm");
     }
 
