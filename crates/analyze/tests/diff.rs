@@ -1,5 +1,7 @@
 //! Before against after: exact numbers on hand-made pairs, and verdicts on real ones.
 
+#![allow(clippy::unwrap_used)] // in the tests' own functions
+
 mod support;
 
 use std::path::Path;
