@@ -51,10 +51,7 @@ fn write(path: &Path, kernels: i64) -> rusqlite::Result<()> {
         string.execute(params![0, "cudaLaunchKernel_v7000"])?;
         string.execute(params![1, "cuLaunchKernelEx"])?;
         for name in 0..NAMES {
-            string.execute(params![
-                2 + name,
-                format!("void model::kernel_{name}<float>(int)")
-            ])?;
+            string.execute(params![2 + name, format!("void model::kernel_{name}<float>(int)")])?;
             string.execute(params![2 + NAMES + name, format!("kernel_{name}")])?;
         }
         let mut kernel = transaction.prepare(
@@ -80,14 +77,7 @@ fn write(path: &Path, kernels: i64) -> rusqlite::Result<()> {
                 1 + name % 8 * 64,
             ])?;
             call.execute(params![start, start + 1200, 0, THREAD, row + 1, 0])?;
-            call.execute(params![
-                start + 200,
-                start + 1000,
-                1,
-                THREAD,
-                kernels + row + 1,
-                1
-            ])?;
+            call.execute(params![start + 200, start + 1000, 1, THREAD, kernels + row + 1, 1])?;
             if row % 100 == 0 {
                 range.execute(params![start, start + 290_000, "decode", THREAD])?;
             }
@@ -122,12 +112,7 @@ fn scan(path: &Path) -> rusqlite::Result<i64> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .as_slice()
-    {
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["--scan", file] => {
             let begin = Instant::now();
             let sum = scan(Path::new(file))?;
@@ -137,10 +122,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let begin = Instant::now();
             let read = read_nsys(Path::new(file), &ImportOptions::default())?;
             let kernels: usize = read.traces.iter().map(|trace| trace.kernels.len()).sum();
-            println!(
-                "read {:.3} s ({kernels} kernels)",
-                begin.elapsed().as_secs_f64()
-            );
+            println!("read {:.3} s ({kernels} kernels)", begin.elapsed().as_secs_f64());
         }
         [file, kernels] => write(Path::new(file), kernels.parse()?)?,
         _ => return Err("make_nsys FILE KERNELS | --scan FILE | --read FILE".into()),

@@ -18,7 +18,8 @@ pub(crate) fn assemble(root: &Path, mut members: Vec<Member>) -> Result<Import, 
     for member in &mut members {
         if let Some(error) = &member.error {
             let reason = error.to_string();
-            if error.is_loss() {
+            // A file named as a rank's trace is missed, whatever it turned out to be.
+            if error.is_loss() || is_named_as_a_trace(&member.summary.path) {
                 member.summary.partial = true;
                 let text = || reason.clone();
                 member.issues.note("unreadable_file", Severity::Error, None, text);
@@ -42,6 +43,15 @@ pub(crate) fn assemble(root: &Path, mut members: Vec<Member>) -> Result<Import, 
     }
     import.traces.sort_by_key(|trace| trace.rank().map_or((1, 0), |rank| (0, rank)));
     Ok(import)
+}
+
+/// Whether recorders give such names to the trace of a rank: `...TP-1.trace.json.gz`.
+fn is_named_as_a_trace(path: &Path) -> bool {
+    let name = file_name(path);
+    let recorded = [".trace.json", ".pt.trace.json"]
+        .iter()
+        .any(|ending| name.strip_suffix(".gz").unwrap_or(&name).ends_with(ending));
+    recorded && Position::of_name(&name).is_some()
 }
 
 fn nothing_usable(root: &Path, members: Vec<Member>) -> ImportError {

@@ -234,6 +234,19 @@ fn what_is_no_trace_is_left_out_and_what_is_lost_is_an_issue() {
 }
 
 #[test]
+fn a_file_named_as_a_rank_is_missed_whatever_it_turned_out_to_be() {
+    let a = ranked(0, 2, 100);
+    let files: [(&str, &[u8]); 2] = [
+        ("run-TP-0.trace.json", a.as_bytes()),
+        ("run-TP-1.trace.json", b"<!DOCTYPE html><html><body>502 Bad Gateway</body></html>"),
+    ];
+    let folder = folder(&files);
+    let import = import(folder.path()).unwrap();
+    assert_eq!(codes(&import), ["unreadable_file"]);
+    assert!(import.files[1].partial);
+}
+
+#[test]
 fn sub_folders_are_read_when_the_folder_has_no_trace_itself() {
     let (a, b) = (trace(100, 1), trace(105, 2));
     let files: [(&str, &[u8]); 3] = [

@@ -2,6 +2,7 @@
 //! which PyTorch's packages have it, `libnccl.so.2`.)
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
 
 use libloading::Library;
 
@@ -38,8 +39,9 @@ pub(crate) struct Nccl {
     ) -> Status,
     destroy: unsafe extern "C" fn(Handle) -> Status,
     error: unsafe extern "C" fn(Status) -> *const c_char,
-    /// Declared last, so that it is closed after the functions are gone.
-    _library: Library,
+    /// Never unloaded: NCCL leaves destructors of thread-local data behind, which run when the ranks'
+    /// threads and the process end.
+    _library: ManuallyDrop<Library>,
 }
 
 macro_rules! function {
@@ -61,7 +63,7 @@ impl Nccl {
             all_reduce: function!(library, "ncclAllReduce"),
             destroy: function!(library, "ncclCommDestroy"),
             error: function!(library, "ncclGetErrorString"),
-            _library: library,
+            _library: ManuallyDrop::new(library),
         })
     }
 
