@@ -27,9 +27,9 @@ pub(crate) struct Args {
     #[arg(long)]
     report_only: bool,
     #[command(flatten)]
-    torch: torch::Args,
+    torch: torch::TorchArgs,
     #[command(flatten)]
-    nsys: nsys::Args,
+    nsys: nsys::NsysArgs,
 }
 
 /// What can be measured by itself.

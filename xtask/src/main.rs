@@ -52,3 +52,13 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
     };
     Ok(std::process::ExitCode::from(u8::from(!passed)))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Args::command().debug_assert();
+    }
+}

@@ -15,19 +15,19 @@ const REPORTS: &str = "nvtx_gpu_proj_trace,cuda_gpu_kern_sum,cuda_api_sum";
 
 /// What is measured.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct NsysArgs {
     /// How many kernels the generated nsys export has; API calls are twice as many.
     #[arg(long, default_value_t = 2_000_000)]
     kernels: usize,
 }
 
 /// Makes the export, measures, prints. True when every limit holds.
-pub(super) fn run(args: &Args, bench: &Bench) -> Result<bool> {
+pub(super) fn run(args: &NsysArgs, bench: &Bench) -> Result<bool> {
     Ok(scan(args, bench)? & stats(bench)?)
 }
 
 /// A large export, against stepping over all its rows.
-fn scan(args: &Args, bench: &Bench) -> Result<bool> {
+fn scan(args: &NsysArgs, bench: &Bench) -> Result<bool> {
     println!("building make_nsys (release)");
     let package = ["build", "--release", "--locked", "--package", "steptally-import"];
     output(cargo(&package).args(["--example", "make_nsys"]))?;

@@ -20,7 +20,7 @@ const MOST_MEMORY_BYTES: f64 = 300e6;
 
 /// What is measured.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TorchArgs {
     /// How many events the JSON trace has.
     #[arg(long, default_value_t = 2_100_000)]
     events: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 }
 
 /// Makes the trace, measures, prints. True when every limit holds.
-pub(super) fn run(args: &Args, bench: &Bench) -> Result<bool> {
+pub(super) fn run(args: &TorchArgs, bench: &Bench) -> Result<bool> {
     let (json, gz) = (bench.folder.join("big.json"), bench.folder.join("big.json.gz"));
     if !(bench.reuse && json.is_file() && gz.is_file()) {
         make_trace(&root().join(&args.fixture), args.events, &json)?;
