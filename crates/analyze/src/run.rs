@@ -52,17 +52,15 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         let copies = copies::summarise(&views, &context);
         (layers, copies, ranges::summarise(&lanes, &apis))
     };
-    // Two shares of about the same work.
-    let ((ledger, launches, collectives), (layers, copies, ranges), (kernels, ops)) =
+    // Three shares, of which none is much more work than the others together.
+    let (ledger, (launches, collectives), (layers, copies, ranges), (kernels, ops)) =
         std::thread::scope(|threads| {
-            let times = threads.spawn(|| {
-                let ledger = ledger::account_time(scope, &views, &config.categories);
-                let collectives = collectives::collectives(scope, &views);
-                (ledger, launches::launches(&views), collectives)
-            });
+            let ledger = threads.spawn(|| ledger::account_time(scope, &views, &config.categories));
+            let launches = threads
+                .spawn(|| (launches::launches(&views), collectives::collectives(scope, &views)));
             let layers_and_copies = layers_and_copies();
             let summaries = (kernels::summarise(&views), ops::summarise(&views));
-            (joined(times), layers_and_copies, summaries)
+            (joined(ledger), joined(launches), layers_and_copies, summaries)
         });
     let quality = quality::judge(&quality::Inputs {
         traces: &traces,

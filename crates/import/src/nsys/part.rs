@@ -1,8 +1,8 @@
 //! What one reader makes of its rows: one trace under construction per process.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
+use hashbrown::HashMap;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use steptally_trace_model::{
