@@ -1,4 +1,4 @@
-//! Findings: rules over results. One rule is one file below [`rules`], with its doc, thresholds and
+//! Findings: rules over results. One rule is one file below `rules`, with its doc, thresholds and
 //! tests.
 
 mod rules;
