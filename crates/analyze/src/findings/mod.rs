@@ -84,7 +84,8 @@ pub(crate) struct Draft {
 
 /// One number of evidence.
 pub(crate) fn evidence(what: &str, value: f64, unit: &str) -> Evidence {
-    Evidence { what: what.to_owned(), value, unit: unit.to_owned() }
+    // An empty sum of floats is -0.0; nobody wants to read that.
+    Evidence { what: what.to_owned(), value: value + 0.0, unit: unit.to_owned() }
 }
 
 /// Applies every rule; findings come with what a fix recovers, most first.
