@@ -102,7 +102,7 @@ fn count_calls<'a>(
     calls: &mut HashMap<&'a str, (ApiClass, Vec<i64>)>,
 ) -> Counted {
     let trace = view.lane.trace;
-    let blocking = view.api.blocking_calls(trace);
+    let blocking = view.api.blocking_calls();
     let windows = view.host_windows();
     let mut counted = Counted::default();
     let mut by_name: HashMap<StringId, Vec<i64>> = HashMap::new();

@@ -57,6 +57,7 @@ pub(crate) struct ApiIndex {
     class_of_name: Vec<Option<ApiClass>>,
     /// (correlation, row), sorted; the first row of a correlation is the outermost call.
     by_correlation: Vec<(u64, u32)>,
+    blocking: Vec<bool>,
 }
 
 impl ApiIndex {
@@ -71,7 +72,9 @@ impl ApiIndex {
         if !by_correlation.is_sorted() {
             by_correlation.sort_unstable();
         }
-        Self { class_of_name, by_correlation }
+        let mut index = Self { class_of_name, by_correlation, blocking: Vec::new() };
+        index.blocking = index.find_blocking(trace);
+        index
     }
 
     /// The class of calls of this name.
@@ -108,7 +111,11 @@ impl ApiIndex {
     /// For every API call, whether the host waits in it for the GPU: synchronisation, blocking
     /// copies, and asynchronous device-to-host copies that return only after the copy's end (as
     /// copies into pageable memory do).
-    pub(crate) fn blocking_calls(&self, trace: &Trace) -> Vec<bool> {
+    pub(crate) fn blocking_calls(&self) -> &[bool] {
+        &self.blocking
+    }
+
+    fn find_blocking(&self, trace: &Trace) -> Vec<bool> {
         let calls = &trace.api_calls;
         let mut blocking: Vec<bool> = calls
             .name

@@ -90,11 +90,11 @@ fn activity(
     }
     let trace = lane.view.lane.trace;
     let marks = StepMarks::new(lane.view);
-    let blocking = lane.view.api.blocking_calls(trace);
+    let blocking = lane.view.api.blocking_calls();
     let mut sums: HashMap<(ActivityKind, StringId, StringId), i64> = HashMap::new();
     stretches.sort_by_key(|(thread, interval)| (*thread, interval.start));
     for of_thread in stretches.chunk_by(|a, b| a.0 == b.0) {
-        let mut timeline = Timeline::new(trace, of_thread[0].0, &blocking, &marks);
+        let mut timeline = Timeline::new(trace, of_thread[0].0, blocking, &marks);
         for (_, interval) in of_thread {
             timeline.walk(*interval, |within, state| {
                 let key = (state.kind, state.name, state.within);

@@ -41,12 +41,12 @@ pub(super) fn attribute<'a>(
 ) -> HashMap<Activity<'a>, i64> {
     let trace = view.lane.trace;
     let marks = StepMarks::new(view);
-    let blocking = view.api.blocking_calls(trace);
+    let blocking = view.api.blocking_calls();
     let mut sums: HashMap<Key, i64> = HashMap::new();
     host_time.sort_by_key(|time| (time.thread, time.interval.start));
     for of_thread in host_time.chunk_by(|a, b| a.thread == b.thread) {
         let thread = of_thread[0].thread;
-        let mut timeline = Timeline::new(trace, thread, &blocking, &marks);
+        let mut timeline = Timeline::new(trace, thread, blocking, &marks);
         for time in of_thread {
             timeline.walk(time.interval, |within, state| {
                 let account = if state.blocked {

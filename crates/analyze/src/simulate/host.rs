@@ -27,7 +27,7 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new(view: &LaneView<'_>, works: &[Work]) -> Self {
         let calls = &view.lane.trace.api_calls;
-        let blocking = view.api.blocking_calls(view.lane.trace);
+        let blocking = view.api.blocking_calls();
         let mut waits: Vec<Wait> = (0..calls.len())
             .filter(|&call| blocking[call])
             .map(|call| Wait {
