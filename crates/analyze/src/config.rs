@@ -2,6 +2,7 @@
 
 use regex::Regex;
 
+use crate::Sections;
 use crate::categories::Categories;
 
 /// Choices of an analysis.
@@ -22,4 +23,6 @@ pub struct Config {
     pub kv_token_capacity: Option<u64>,
     /// Rules that put kernels into categories.
     pub categories: Categories,
+    /// What the report shows; what nothing that is shown needs is not worked out.
+    pub sections: Sections,
 }

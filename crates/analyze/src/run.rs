@@ -4,10 +4,10 @@ use steptally_trace_model::Trace;
 
 use crate::gpu::{self, Lane};
 use crate::links::{ApiIndex, OpTree};
-use crate::results::{Analysis, DeviceUse, RankSummary};
+use crate::results::{Analysis, Copies, DeviceUse, Layers, RankSummary};
 use crate::{
-    Config, collectives, copies, findings, kernels, launches, layers, ledger, ops, quality, ranges,
-    steps, view,
+    Config, Section, collectives, copies, findings, kernels, launches, layers, ledger, ops,
+    quality, ranges, steps, view,
 };
 
 /// Analyses the traces of one run, one per rank.
@@ -45,21 +45,32 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
     let (scope, views) =
         view::views(&lanes, &links, &lane_steps, selection.as_ref(), &config.categories);
 
+    let needs = |section| config.sections.needs(section);
     let layers_and_copies = || {
+        if !needs(Section::Layers) && !needs(Section::Copies) {
+            return <(Option<Layers>, Copies)>::default();
+        }
         let (layers, parts) = layers::layers(&views, config.num_layers);
         let context =
             copies::Context { config, steps: &step_table, layers: layers.as_ref(), parts: &parts };
         let copies = copies::summarise(&views, &context);
-        (layers, copies, ranges::summarise(&lanes, &apis))
+        (layers, copies)
     };
     // Three shares, of which none is much more work than the others together.
-    let (ledger, (launches, collectives), (layers, copies, ranges), (kernels, ops)) =
+    let ((ledger, gaps), (launches, collectives), (layers, copies), (ranges, kernels, ops)) =
         std::thread::scope(|threads| {
             let ledger = threads.spawn(|| ledger::account_time(scope, &views, &config.categories));
-            let launches = threads
-                .spawn(|| (launches::launches(&views), collectives::collectives(scope, &views)));
+            let launches = threads.spawn(|| {
+                let launches = if_so(needs(Section::Launches), || launches::launches(&views));
+                let communication = || collectives::collectives(scope, &views);
+                (launches, if_so(needs(Section::Collectives), communication))
+            });
             let layers_and_copies = layers_and_copies();
-            let summaries = (kernels::summarise(&views), ops::summarise(&views));
+            let summaries = (
+                if_so(needs(Section::Ranges), || ranges::summarise(&lanes, &apis)),
+                if_so(needs(Section::Kernels), || kernels::summarise(&views)),
+                if_so(needs(Section::Ops), || ops::summarise(&views)),
+            );
             (joined(ledger), joined(launches), layers_and_copies, summaries)
         });
     let quality = quality::judge(&quality::Inputs {
@@ -70,7 +81,7 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         ledger: &ledger,
         config,
     });
-    let findings = findings::find(&findings::Facts {
+    let facts = findings::Facts {
         views: &views,
         quality: &quality,
         steps: &step_table,
@@ -80,14 +91,17 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         copies: &copies,
         collectives: &collectives,
         kernels: &kernels,
-    });
+    };
+    let findings = if_so(needs(Section::Findings), || findings::find(&facts));
     Analysis {
+        sections: config.sections,
         quality,
         ranks: traces.iter().map(|trace| rank_summary(trace, &lanes)).collect(),
         devices,
         steps: step_table,
         findings,
         ledger,
+        gaps,
         collectives,
         launches,
         kernels,
@@ -96,6 +110,11 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         ranges,
         ops,
     }
+}
+
+/// What `work` yields, if it is needed.
+fn if_so<T: Default>(is_needed: bool, work: impl FnOnce() -> T) -> T {
+    if is_needed { work() } else { T::default() }
 }
 
 fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {

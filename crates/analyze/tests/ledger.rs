@@ -202,12 +202,12 @@ fn gaps_are_listed_by_what_runs_around_them() {
             .correlation(id + 1);
     }
     let analysis = run(dsl.build());
-    let gaps: Vec<_> = (analysis.ledger.gaps.iter())
+    let gaps: Vec<_> = (analysis.gaps.iter())
         .map(|gap| (gap.after.as_str(), gap.before.as_str(), gap.ends_step, gap.ns_per_step))
         .collect();
     assert_eq!(gaps, [("rmsnorm", "nvjet_a", true, 700.0), ("nvjet_a", "rmsnorm", false, 100.0)]);
     // The gap ends the step: 400-1005 between steps, 95 latency.
-    let causes: Vec<_> = (analysis.ledger.gaps[0].causes.iter())
+    let causes: Vec<_> = (analysis.gaps[0].causes.iter())
         .map(|cause| (cause.account.as_str(), cause.ns_per_step))
         .collect();
     assert_eq!(causes, [("idle.between_steps", 605.0), ("idle.launch_latency", 95.0),]);

@@ -4,8 +4,10 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use regex::Regex;
+use steptally_analyze::Section;
 
 use crate::bench_args::BenchArgs;
 use crate::capture_args::{DemoArgs, DoctorArgs, ProfileArgs, ServeReplayArgs};
@@ -37,6 +39,7 @@ Examples:
   steptally analyze decode.trace.json.gz
   steptally analyze traces/ --kind extend --rank 0
   steptally analyze loop.json --step-pattern '^my_step' --steps 2..10
+  steptally analyze decode.trace.json.gz --only findings,layers
   steptally analyze decode.trace.json.gz --format json -o report.json
   steptally analyze --json-schema";
 
@@ -98,6 +101,15 @@ pub(crate) struct AnalyzeArgs {
     /// How many kernels and operators to list in text
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) top: usize,
+
+    /// Show only these sections of the report
+    #[arg(long, value_name = "SECTION,..", value_delimiter = ',', value_parser = section())]
+    #[arg(conflicts_with = "skip")]
+    pub(crate) only: Vec<Section>,
+
+    /// Show all sections of the report but these
+    #[arg(long, value_name = "SECTION,..", value_delimiter = ',', value_parser = section())]
+    pub(crate) skip: Vec<Section>,
 
     /// Kernel categories of your own (TOML), tried before the built-in ones
     #[arg(long, value_name = "FILE")]
@@ -182,6 +194,12 @@ pub(crate) enum Format {
     Text,
     /// For programs
     Json,
+}
+
+/// A section by its key in the JSON report; clap lists them where another name is given.
+fn section() -> impl TypedValueParser<Value = Section> {
+    PossibleValuesParser::new(Section::all().map(Section::name))
+        .try_map(|name| name.parse::<Section>())
 }
 
 pub(crate) fn parse_steps(text: &str) -> Result<Range<u64>, String> {

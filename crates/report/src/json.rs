@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use steptally_analyze::Section;
+
 use crate::Report;
 
 /// `value` as indented JSON with a line end; the same value always gives the same bytes.
@@ -16,7 +18,14 @@ pub fn to_json<T: Serialize>(value: &T) -> String {
 }
 
 /// The JSON Schema (2020-12) of a [`Report`], as indented JSON with a line end.
+///
+/// No section is required: a report has those that were asked for.
 #[must_use]
 pub fn json_schema() -> String {
-    to_json(&schemars::schema_for!(Report))
+    let mut schema = schemars::schema_for!(Report);
+    let required = schema.get_mut("required").and_then(serde_json::Value::as_array_mut);
+    if let Some(required) = required {
+        required.retain(|key| !Section::all().any(|section| *key == section.name()));
+    }
+    to_json(&schema)
 }

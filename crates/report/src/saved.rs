@@ -30,6 +30,9 @@ pub enum SavedReportError {
         /// The version known here.
         known: u32,
     },
+    /// It was made with fewer sections than a diff looks at.
+    #[error("the report was saved without its {0}")]
+    LeftOut(String),
     /// What another command wrote.
     #[error("this is JSON of steptally, but not a report of `steptally analyze`")]
     OtherCommand,
@@ -44,6 +47,7 @@ impl SavedReportError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NewerVersion { .. } => "use the steptally that wrote it, or a later one",
+            Self::LeftOut(_) => "save it again, without --only and --skip",
             Self::OtherCommand | Self::Malformed(_) => {
                 "save a report by `steptally analyze TRACE --format json -o report.json`"
             }
@@ -58,6 +62,9 @@ struct Header {
     partial: bool,
     #[serde(default)]
     ledger: Option<IgnoredAny>,
+    /// Those that it shows; reports of earlier versions always have all.
+    #[serde(default)]
+    sections: Option<Vec<String>>,
 }
 
 impl SavedReport {
@@ -72,6 +79,14 @@ impl SavedReport {
                 found: header.schema_version,
                 known: SCHEMA_VERSION,
             });
+        }
+        if let Some(shown) = header.sections {
+            let needed = ["steps", "ledger", "kernels"];
+            let missing: Vec<&str> =
+                needed.into_iter().filter(|name| !shown.iter().any(|has| has == name)).collect();
+            if !missing.is_empty() {
+                return Err(SavedReportError::LeftOut(missing.join(", ")));
+            }
         }
         if header.ledger.is_none() {
             return Err(SavedReportError::OtherCommand);
@@ -174,6 +189,10 @@ mod tests {
         let (text, hint) = error(r#"{"schema_version": 1, "traces": []}"#);
         assert!(text.contains("not a report of `steptally analyze`"), "{text}");
         assert!(hint.contains("--format json"));
+        let (text, hint) =
+            error(r#"{"schema_version": 1, "sections": ["ledger", "ops"], "ledger": {}}"#);
+        assert_eq!(text, "the report was saved without its steps, kernels");
+        assert!(hint.contains("--only"));
         let (text, _) = error(r#"{"schema_version": 1, "ledger": {}}"#);
         assert!(text.starts_with("the report cannot be read: missing field"), "{text}");
         let (text, _) = error(r#"{"schema_version": 1, "led"#);

@@ -25,6 +25,7 @@ use crate::results::{
     Analysis, Baseline, DecidedBy, Diff, DiffSide, KernelSummary, Ledger, LedgerScope, Quality,
     RankSummary, Reason, StepTable, Verdict,
 };
+use crate::{Section, Sections};
 
 /// What a diff needs to know about one side: a part of an [`Analysis`], so that a saved report of
 /// an earlier version can be one.
@@ -64,6 +65,12 @@ impl From<Analysis> for DiffInput {
 }
 
 impl DiffInput {
+    /// The sections of an analysis that a diff looks at.
+    #[must_use]
+    pub fn sections() -> Sections {
+        Sections::only(&[Section::Steps, Section::Ledger, Section::Kernels, Section::Layers])
+    }
+
     /// The same with what was measured without a profiler.
     #[must_use]
     pub fn with_baseline(self, baseline: Option<Baseline>) -> Self {

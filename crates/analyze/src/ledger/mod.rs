@@ -20,7 +20,7 @@ use hashbrown::HashMap;
 use steptally_trace_model::Nanos;
 
 use crate::categories::{Categories, UNCATEGORISED};
-use crate::results::{Account, AccountGroup, HostActivity, Ledger, LedgerScope};
+use crate::results::{Account, AccountGroup, Gap, HostActivity, Ledger, LedgerScope};
 use crate::stats::distribution;
 use crate::view::{LaneView, extent};
 
@@ -39,12 +39,12 @@ struct LaneLedger<'a> {
     gaps: GapBook<'a>,
 }
 
-/// Accounts for the windows of all lanes.
+/// Accounts for the windows of all lanes; also the gaps that make up most of the idle time.
 pub(crate) fn account_time(
     scope: LedgerScope,
     views: &[LaneView<'_>],
     categories: &Categories,
-) -> Ledger {
+) -> (Ledger, Vec<Gap>) {
     let accounts = Accounts::new(categories);
     let ledgers: Vec<LaneLedger<'_>> =
         views.iter().map(|view| account_lane(view, &accounts)).collect();
@@ -82,7 +82,8 @@ pub(crate) fn account_time(
     let hidden = |part: fn(&LaneLedger<'_>) -> Nanos| {
         per_step(ledgers.iter().map(|ledger| part(ledger).as_ns()).sum())
     };
-    Ledger {
+    let gaps = gaps::summarise(ledgers.iter().map(|ledger| &ledger.gaps), &accounts, n);
+    let ledger = Ledger {
         scope,
         n: n as u64,
         uncategorised_ratio: share(uncategorised, busy),
@@ -92,9 +93,9 @@ pub(crate) fn account_time(
         hidden_communication_ns_per_step: hidden(|ledger| ledger.hidden_communication),
         hidden_copy_ns_per_step: hidden(|ledger| ledger.hidden_copy),
         host_activity: host_activity(&ledgers, &accounts, per_step),
-        gaps: gaps::summarise(ledgers.iter().map(|ledger| &ledger.gaps), &accounts, n),
         accounts: entries,
-    }
+    };
+    (ledger, gaps)
 }
 
 /// Mean of an account on the rank that has least and on the one that has most.

@@ -40,8 +40,6 @@ pub struct Ledger {
     pub hidden_copy_ns_per_step: f64,
     /// What the host was doing during idle time that is its own doing, most time first.
     pub host_activity: Vec<HostActivity>,
-    /// The gaps that make up 95 % of the idle time, by what runs before and after, most time first.
-    pub gaps: Vec<Gap>,
 }
 
 /// Whose time an account is.

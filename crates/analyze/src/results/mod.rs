@@ -18,7 +18,9 @@ mod steps;
 mod work;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use crate::{Section, Sections};
 
 pub use baseline::{Baseline, TpotSpread};
 pub use collectives::{
@@ -43,8 +45,13 @@ pub use steps::{Confidence, Distribution, RankSteps, Selected, Step, StepTable};
 pub use work::{KernelSummary, OpSummary};
 
 /// Everything that one run of the analysis found.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+///
+/// Its JSON form leaves out the keys of the sections that were not asked for.
+#[derive(Clone, Debug, JsonSchema)]
 pub struct Analysis {
+    /// The sections that are here; the keys of others are not, and their fields may be empty.
+    #[schemars(with = "Vec<String>")]
+    pub sections: Sections,
     /// How far the numbers can be trusted.
     pub quality: Quality,
     /// The ranks that were read.
@@ -57,6 +64,8 @@ pub struct Analysis {
     pub findings: Findings,
     /// Where the time of the selected steps went.
     pub ledger: Ledger,
+    /// The gaps that make up 95 % of the idle time, by what runs before and after, most time first.
+    pub gaps: Vec<Gap>,
     /// What the host asked of the GPU in the selected steps.
     pub launches: Launches,
     /// Kernels and copies of the selected steps by name, most time first.
@@ -71,4 +80,43 @@ pub struct Analysis {
     pub ranges: Vec<RangeSummary>,
     /// Operators of the selected steps by name and input shapes, most GPU time first.
     pub ops: Vec<OpSummary>,
+}
+
+impl Serialize for Analysis {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self {
+            sections,
+            quality,
+            ranks,
+            devices,
+            steps,
+            findings,
+            ledger,
+            gaps,
+            launches,
+            kernels,
+            collectives,
+            layers,
+            copies,
+            ranges,
+            ops,
+        } = self;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("sections", sections)?;
+        map.serialize_entry("quality", quality)?;
+        map.serialize_entry("ranks", ranks)?;
+        macro_rules! sections {
+            ($($section:ident $field:ident),* $(,)?) => {$(
+                if sections.has(Section::$section) {
+                    map.serialize_entry(Section::$section.name(), $field)?;
+                }
+            )*};
+        }
+        sections! {
+            Devices devices, Steps steps, Findings findings, Ledger ledger, Gaps gaps,
+            Launches launches, Kernels kernels, Collectives collectives, Layers layers,
+            Copies copies, Ranges ranges, Ops ops,
+        }
+        map.end()
+    }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steptally_analyze::categories::Categories;
 use steptally_analyze::results::StepTable;
-use steptally_analyze::{Config, analyze};
+use steptally_analyze::{Config, Section, Sections, analyze};
 use steptally_import::Import;
 use steptally_report::{Report, json_schema, terminal, to_json};
 
@@ -18,6 +18,7 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
         output::write(&json_schema(), to_file)?;
         return Ok(Code::Ok);
     };
+    let sections = sections(&args)?;
     let config = Config {
         kind: args.kind.map(|kind| kind.to_lowercase()),
         steps: args.steps,
@@ -26,6 +27,7 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
         num_layers: args.layers,
         kv_token_capacity: args.kv_tokens,
         categories: categories(args.rules.as_deref())?,
+        sections,
     };
     output::check_not_input(to_file, path)?;
     let import = input::read(path, &args.reading)?;
@@ -41,6 +43,18 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
     };
     output::write(&text, to_file)?;
     Ok(if report.partial { Code::Partial } else { Code::Ok })
+}
+
+/// What `--only` and `--skip`, of which at most one is given, leave.
+fn sections(args: &AnalyzeArgs) -> Result<Sections, Failure> {
+    if !args.only.is_empty() {
+        return Ok(Sections::only(&args.only));
+    }
+    let sections = Sections::without(&args.skip);
+    if Section::all().any(|section| sections.has(section)) {
+        return Ok(sections);
+    }
+    Err(Failure::usage("--skip leaves nothing").hint("name fewer sections"))
 }
 
 pub(super) fn categories(rules: Option<&Path>) -> Result<Categories, Failure> {

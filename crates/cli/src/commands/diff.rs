@@ -30,6 +30,7 @@ pub(crate) fn run(args: DiffArgs) -> Result<Code, Failure> {
         rank: args.rank,
         step_pattern: args.step_pattern.clone(),
         categories: categories(args.rules.as_deref())?,
+        sections: DiffInput::sections(),
         ..Config::default()
     };
     let (source_a, input_a) = side(a, args.tpot_a, &config, &args)?;

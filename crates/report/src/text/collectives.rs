@@ -1,15 +1,15 @@
 //! Communication: who waits for whom, and what each kind of collective takes.
 
 use steptally_analyze::results::{
-    Analysis, CollectivePlace, CollectiveSize, Collectives, CrossRank, LateRank, LedgerScope,
-    RankArrival, WindowStart,
+    Analysis, CollectivePlace, CollectiveSize, Collectives, CrossRank, LateRank, RankArrival,
+    WindowStart,
 };
 
 use super::headline::mean_window;
 use super::style::{TerminalStyle, Tone, printable};
 use super::table::{Fit, Table};
 use super::units::{TimeUnit, bytes, calls, count, counted, duration, percent, three_digits};
-use super::{rank_name, title};
+use super::{per, rank_name, title};
 
 /// Lateness below this share of the step is not worth a sentence of its own.
 const SMALL: f64 = 0.01;
@@ -29,10 +29,6 @@ pub(super) fn collectives(analysis: &Analysis, style: &TerminalStyle) -> String 
     out.push_str(&ranks(analysis, style));
     out.push_str(&sizes(found, per(analysis), style));
     out
-}
-
-fn per(analysis: &Analysis) -> &'static str {
-    if analysis.ledger.scope == LedgerScope::Steps { "step" } else { "window" }
 }
 
 fn note(analysis: &Analysis) -> String {

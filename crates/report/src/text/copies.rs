@@ -1,5 +1,6 @@
 //! Copies and casts as a table.
 
+use steptally_analyze::Section;
 use steptally_analyze::results::{Analysis, CopySummary, SizeTrend};
 
 use super::shapes::shapes;
@@ -8,13 +9,15 @@ use super::table::{Fit, Table};
 use super::title;
 use super::units::{TimeUnit, bytes, calls, percent, percent_rough, three_digits};
 
-/// Shares of the period below this are not worth a row, unless a whole pool is moved.
+/// Shares of the period below this are not worth a row, unless a whole pool is moved, or copies were
+/// asked for.
 const SHOWN: f64 = 0.001;
 
 pub(super) fn copies(analysis: &Analysis, style: &TerminalStyle) -> String {
     let all = &analysis.copies.rows;
+    let least = if analysis.sections.names(Section::Copies) { 0.0 } else { SHOWN };
     let shown: Vec<&CopySummary> =
-        all.iter().filter(|row| row.pool_sized || row.ratio >= SHOWN).take(style.top).collect();
+        all.iter().filter(|row| row.pool_sized || row.ratio >= least).take(style.top).collect();
     let Some(first) = shown.first() else {
         return String::new();
     };

@@ -134,7 +134,7 @@ fn activities(ledger: &Ledger, account: &Account) -> Vec<(String, f64)> {
     rows
 }
 
-fn activity_name(activity: &HostActivity) -> String {
+pub(super) fn activity_name(activity: &HostActivity) -> String {
     let name = match activity.kind.as_str() {
         "nothing_recorded" => "nothing recorded",
         _ => &activity.name,

@@ -7,10 +7,13 @@ mod collectives;
 mod copies;
 mod diff;
 mod findings;
+mod gaps;
 mod headline;
 mod inspection;
+mod launches;
 mod layers;
 mod ledger;
+mod ranges;
 mod roofline;
 mod shapes;
 mod style;
@@ -25,7 +28,8 @@ pub use inspection::inspection_text;
 pub use roofline::roofline_text;
 pub use style::TerminalStyle;
 
-use steptally_analyze::results::{LedgerScope, RankSummary};
+use steptally_analyze::Section;
+use steptally_analyze::results::{Analysis, LedgerScope, RankSummary};
 
 use crate::Report;
 use style::Tone;
@@ -34,27 +38,35 @@ use style::Tone;
 #[must_use]
 pub fn terminal(report: &Report, style: &TerminalStyle) -> String {
     let analysis = &report.analysis;
+    let shown = analysis.sections;
     let mut sections = vec![about::opening(report, style)];
     sections.push(about::partial_banner(&report.input, report.partial, style));
     sections.push(headline::headline(report, style));
-    if analysis.quality.refused.is_none() {
-        sections.push(findings::findings(analysis, style));
-        sections.push(ledger::ledger(analysis, style));
-        sections.push(about::ranks(analysis, style));
-        sections.push(collectives::collectives(analysis, style));
-    }
+    let has_verdict = analysis.quality.refused.is_none();
     let whole_trace = analysis.ledger.scope != LedgerScope::Steps
-        || analysis.quality.refused.is_some()
-        || analysis.devices.len() > 1;
-    if whole_trace {
-        sections.push(about::devices(analysis, style));
+        || !has_verdict
+        || analysis.devices.len() > 1
+        || shown.names(Section::Devices);
+    type Text = fn(&Analysis, &TerminalStyle) -> String;
+    let parts: [(Section, bool, Text); 12] = [
+        (Section::Findings, has_verdict, findings::findings),
+        (Section::Ledger, has_verdict, ledger::ledger),
+        (Section::Gaps, has_verdict, gaps::gaps),
+        (Section::Launches, has_verdict, launches::launches),
+        (Section::Steps, has_verdict, about::ranks),
+        (Section::Collectives, has_verdict, collectives::collectives),
+        (Section::Devices, whole_trace, about::devices),
+        (Section::Kernels, true, work::kernels),
+        (Section::Layers, has_verdict, layers::layers),
+        (Section::Copies, true, copies::copies),
+        (Section::Ops, true, work::operators),
+        (Section::Ranges, shown.names(Section::Ranges), ranges::ranges),
+    ];
+    for (section, applies, text) in parts {
+        if applies && shown.has(section) {
+            sections.push(text(analysis, style));
+        }
     }
-    sections.push(work::kernels(analysis, style));
-    if analysis.quality.refused.is_none() {
-        sections.push(layers::layers(analysis, style));
-    }
-    sections.push(copies::copies(analysis, style));
-    sections.push(work::operators(analysis, style));
     sections.push(about::quality(&analysis.quality, style));
     sections.push(about::issues(&report.input, style));
     sections.push(about::next(report, style));
@@ -66,6 +78,11 @@ pub fn terminal(report: &Report, style: &TerminalStyle) -> String {
 fn title(style: &TerminalStyle, name: &str, note: &str) -> String {
     let indent = name.chars().count() + 2;
     format!("{}  {}\n", style.paint(Tone::Title, name), style.wrap(note, indent))
+}
+
+/// What per-step figures are about.
+fn per(analysis: &Analysis) -> &'static str {
+    if analysis.ledger.scope == LedgerScope::Steps { "step" } else { "window" }
 }
 
 /// The rank's number, or `?`.

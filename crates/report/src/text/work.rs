@@ -1,12 +1,12 @@
 //! Kernels and operators as tables.
 
-use steptally_analyze::results::{Analysis, KernelSummary, LedgerScope, OpSummary};
+use steptally_analyze::results::{Analysis, KernelSummary, OpSummary};
 
 use super::shapes::shapes;
 use super::style::{TerminalStyle, Tone, printable};
 use super::table::{Fit, Table};
-use super::title;
 use super::units::{TimeUnit, calls, percent};
+use super::{per, title};
 use crate::short_kernel_name;
 
 pub(super) fn kernels(analysis: &Analysis, style: &TerminalStyle) -> String {
@@ -87,10 +87,6 @@ pub(super) fn operators(analysis: &Analysis, style: &TerminalStyle) -> String {
         all.len()
     );
     format!("{}{}", title(style, "OPERATORS", &note), table.render(style))
-}
-
-fn per(analysis: &Analysis) -> &'static str {
-    if analysis.ledger.scope == LedgerScope::Steps { "step" } else { "window" }
 }
 
 fn launched_by(kernel: &KernelSummary) -> String {
