@@ -3,7 +3,9 @@
 
 use std::sync::OnceLock;
 
-use regex::bytes::{RegexSet, RegexSetBuilder};
+use aho_corasick::AhoCorasick;
+use regex::bytes::{Regex, RegexBuilder};
+use regex_syntax::hir::literal::Extractor;
 use serde::Deserialize;
 use steptally_trace_model::{CopyKind, Strings};
 use thiserror::Error;
@@ -15,7 +17,25 @@ pub const UNCATEGORISED: &str = "uncategorised";
 #[derive(Clone, Debug)]
 pub struct Categories {
     rules: Vec<Rule>,
-    patterns: RegexSet,
+    matcher: Matcher,
+}
+
+/// The patterns of all rules. Most begin with one of a few literals: those that a name contains
+/// choose the patterns to try, which are compiled when they are first tried.
+#[derive(Clone, Debug, Default)]
+struct Matcher {
+    patterns: Vec<LazyPattern>,
+    literals: Option<AhoCorasick>,
+    /// The pattern that each literal stands for.
+    pattern_of_literal: Vec<usize>,
+    /// Patterns without literals.
+    always: Vec<usize>,
+}
+
+#[derive(Clone, Debug)]
+struct LazyPattern {
+    unicode: bool,
+    compiled: OnceLock<Option<Regex>>,
 }
 
 /// One rule.
@@ -92,7 +112,7 @@ impl Categories {
             let rules = parse_rules(include_str!("../data/kernels.toml")).unwrap_or_default();
             // The tests check that the built-in file can be used.
             Self::from_rules(rules, 0)
-                .unwrap_or_else(|_| Self { rules: Vec::new(), patterns: RegexSet::empty() })
+                .unwrap_or_else(|_| Self { rules: Vec::new(), matcher: Matcher::default() })
         };
         BUILTIN.get_or_init(load).clone()
     }
@@ -119,7 +139,7 @@ impl Categories {
     /// The category of a kernel, [`UNCATEGORISED`] when no rule matches.
     #[must_use]
     pub fn of_kernel(&self, name: &str) -> &str {
-        let first = self.patterns.matches(name.as_bytes()).iter().next();
+        let first = self.matcher.first_match(&self.rules, name.as_bytes());
         first.map_or(UNCATEGORISED, |rule| &self.rules[rule].category)
     }
 
@@ -138,16 +158,8 @@ impl Categories {
                 })?;
             }
         }
-        // Names of kernels are ASCII, for which patterns are compiled in a fraction of the time. A
-        // pattern that asks for more, such as `\p{Greek}`, gets it.
-        let compile = |unicode| {
-            let patterns = rules.iter().map(|rule| &rule.pattern);
-            RegexSetBuilder::new(patterns).unicode(unicode).build()
-        };
-        let patterns = compile(false)
-            .or_else(|_| compile(true))
-            .map_err(|error| RuleError::Syntax(error.to_string()))?;
-        Ok(Self { rules, patterns })
+        let matcher = Matcher::new(&rules)?;
+        Ok(Self { rules, matcher })
     }
 
     fn check_examples(&self, first: usize) -> Result<(), RuleError> {
@@ -164,6 +176,58 @@ impl Categories {
             }
         }
         Ok(())
+    }
+}
+
+impl Matcher {
+    fn new(rules: &[Rule]) -> Result<Self, RuleError> {
+        let mut matcher = Self::default();
+        let mut literals: Vec<Vec<u8>> = Vec::new();
+        let syntax = |error: String| RuleError::Syntax(error);
+        for (index, rule) in rules.iter().enumerate() {
+            let parse = |unicode| {
+                let mut parser = regex_syntax::ParserBuilder::new();
+                parser.utf8(false).unicode(unicode).build().parse(&rule.pattern)
+            };
+            // Names of kernels are ASCII, for which patterns are compiled in a fraction of the
+            // time. A pattern that asks for more, such as `\p{Greek}`, gets it.
+            let (unicode, parsed) = match parse(false) {
+                Ok(parsed) => (false, parsed),
+                Err(_) => (true, parse(true).map_err(|error| syntax(error.to_string()))?),
+            };
+            let beginnings = Extractor::new().extract(&parsed);
+            match beginnings.literals() {
+                Some(found) if found.iter().all(|literal| !literal.is_empty()) => {
+                    matcher.pattern_of_literal.extend(found.iter().map(|_| index));
+                    literals.extend(found.iter().map(|literal| literal.as_bytes().to_vec()));
+                }
+                _ => matcher.always.push(index),
+            }
+            let pattern = LazyPattern { unicode, compiled: OnceLock::new() };
+            matcher.patterns.push(pattern);
+        }
+        let literals = AhoCorasick::new(literals).map_err(|error| syntax(error.to_string()))?;
+        matcher.literals = Some(literals);
+        Ok(matcher)
+    }
+
+    /// The first rule whose pattern occurs in `name`.
+    fn first_match(&self, rules: &[Rule], name: &[u8]) -> Option<usize> {
+        let mut candidates = self.always.clone();
+        if let Some(literals) = &self.literals {
+            let found = literals.find_overlapping_iter(name);
+            candidates.extend(found.map(|at| self.pattern_of_literal[at.pattern().as_usize()]));
+        }
+        candidates.sort_unstable();
+        candidates.dedup();
+        candidates.into_iter().find(|&rule| self.patterns[rule].occurs_in(&rules[rule], name))
+    }
+}
+
+impl LazyPattern {
+    fn occurs_in(&self, rule: &Rule, name: &[u8]) -> bool {
+        let compile = || RegexBuilder::new(&rule.pattern).unicode(self.unicode).build().ok();
+        self.compiled.get_or_init(compile).as_ref().is_some_and(|regex| regex.is_match(name))
     }
 }
 
@@ -226,6 +290,30 @@ mod tests {
             for example in &rule.examples {
                 assert_eq!(categories.of_kernel(example), rule.category, "{example}");
             }
+        }
+    }
+
+    /// Against all patterns at once, on names that hold every rule's examples in odd places.
+    #[test]
+    fn trying_fewer_patterns_changes_no_category() {
+        let categories = Categories::builtin();
+        let rules = categories.rules();
+        let patterns = rules.iter().map(|rule| &rule.pattern);
+        let all = regex::bytes::RegexSet::new(patterns).unwrap();
+        let examples: Vec<&String> = rules.iter().flat_map(|rule| &rule.examples).collect();
+        let mut names: Vec<String> = vec![String::new()];
+        for (index, example) in examples.iter().enumerate() {
+            let other = examples[(index * 7 + 3) % examples.len()];
+            names.extend([(*example).clone(), format!("void {example}"), format!("x{example}")]);
+            names.extend([example.to_uppercase(), example.to_lowercase()]);
+            names.extend([format!("{example}{other}"), example.replacen('_', "", 1)]);
+            names.extend([example[1..].to_owned(), example[..example.len() - 1].to_owned()]);
+        }
+        assert!(names.len() > 9 * rules.len());
+        for name in names {
+            let first = all.matches(name.as_bytes()).iter().next();
+            let expected = first.map_or(UNCATEGORISED, |rule| &rules[rule].category);
+            assert_eq!(categories.of_kernel(&name), expected, "{name}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! The GPU work of one device of one rank, in time order, before and after the quality gate.
 
 use steptally_trace_model::interval::{Interval, union_length_sorted};
-use steptally_trace_model::{OptionalId, StreamId, Timestamp, Trace};
+use steptally_trace_model::{Nanos, OptionalId, StreamId, Timestamp, Trace};
 
 use crate::results::{DeviceUse, LeftOut};
 
@@ -128,19 +128,24 @@ fn in_time_order(trace: &Trace) -> impl Iterator<Item = GpuOp> + '_ {
 pub(crate) fn device_use(lane: &Lane<'_>) -> DeviceUse {
     let of_kind = |kind| lane.ops.iter().filter(move |op| op.kind == kind);
     let kernels = || of_kind(GpuKind::Kernel).map(|op| op.interval());
-    let span = lane.span().map_or(0, |span| (span.end - span.start).as_ns());
+    let graphs = || of_kind(GpuKind::OpaqueGraph).map(|op| op.interval());
+    let known = || lane.ops.iter().filter(|op| op.kind != GpuKind::OpaqueGraph);
+    let sum = |intervals: &mut dyn Iterator<Item = Interval>| {
+        intervals.map(Interval::length).sum::<Nanos>().as_ns()
+    };
+    let first = known().map(|op| op.start).next();
+    let span = first.zip(known().map(|op| op.end).max()).map_or(0, |(a, b)| (b - a).as_ns());
     DeviceUse {
         rank: lane.rank(),
         device: lane.device,
         kernel_count: kernels().count() as u64,
         copy_count: of_kind(GpuKind::Copy).count() as u64,
-        kernel_sum_ns: kernels()
-            .map(Interval::length)
-            .sum::<steptally_trace_model::Nanos>()
-            .as_ns(),
+        kernel_sum_ns: sum(&mut kernels()),
         kernel_busy_ns: union_length_sorted(kernels()).as_ns(),
-        gpu_busy_ns: union_length_sorted(lane.ops.iter().map(|op| op.interval())).as_ns(),
+        gpu_busy_ns: union_length_sorted(known().map(|op| op.interval())).as_ns(),
         gpu_span_ns: span,
+        opaque_graph_count: graphs().count() as u64,
+        opaque_graph_sum_ns: sum(&mut graphs()),
         left_out: LeftOut::default(),
     }
 }

@@ -68,6 +68,8 @@ fn analysis() -> Analysis {
             kernel_busy_ns: 2_000_000,
             gpu_busy_ns: 2_400_000,
             gpu_span_ns: 9_600_000,
+            opaque_graph_count: 0,
+            opaque_graph_sum_ns: 0,
             left_out: LeftOut::default(),
         }],
         steps: StepTable {

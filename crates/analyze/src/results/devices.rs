@@ -42,10 +42,14 @@ pub struct DeviceUse {
     pub kernel_sum_ns: i64,
     /// Union of the times in which a kernel ran.
     pub kernel_busy_ns: i64,
-    /// Union of the times in which a kernel, copy or fill ran, or an opaque graph replay.
+    /// Union of the times in which a kernel, copy or fill ran.
     pub gpu_busy_ns: i64,
-    /// From the first start to the last end of any GPU work.
+    /// From the first start to the last end of a kernel, copy or fill.
     pub gpu_span_ns: i64,
+    /// Number of graph replays that were recorded as a whole, without their kernels.
+    pub opaque_graph_count: u64,
+    /// Sum of their durations. The ledger has them as the account `graph.opaque`.
+    pub opaque_graph_sum_ns: i64,
     /// What the quality gate leaves out of all later numbers.
     pub left_out: LeftOut,
 }

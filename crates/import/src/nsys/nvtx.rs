@@ -91,8 +91,8 @@ fn event(reader: &mut Reader<'_>, row: &Row<'_>) {
 
 /// The range's own text, else the registered string.
 fn text(reader: &mut Reader<'_>, process: GlobalPid, row: &Row<'_>) -> StringId {
-    let own = reader.name(process, row, 6, NameStyle::Plain);
-    if own.0 == 0 { reader.name(process, row, 7, NameStyle::Plain) } else { own }
+    let own = reader.name(process, row, 6, NameStyle::Range);
+    if own.0 == 0 { reader.name(process, row, 7, NameStyle::Range) } else { own }
 }
 
 fn thread_name(reader: &mut Reader<'_>, row: &Row<'_>) {

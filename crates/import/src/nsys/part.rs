@@ -100,6 +100,8 @@ pub(super) enum NameStyle {
     Plain,
     /// Without the suffixes that tell versions of an API's entry point.
     Api,
+    /// Without the numbers that PyTorch gives to each call.
+    Range,
 }
 
 impl<'s> Reader<'s> {
@@ -182,8 +184,12 @@ impl<'s> Reader<'s> {
         if matches!(text, Cow::Owned(_)) {
             self.issues.note("not_utf8", Severity::Warning, None, || shorten(&text));
         }
-        let shown = if style == NameStyle::Api { api_name(&text) } else { &text };
-        self.part(process).builder.strings.intern(shown)
+        let shown = match style {
+            NameStyle::Plain => Cow::Borrowed(&*text),
+            NameStyle::Api => Cow::Borrowed(api_name(&text)),
+            NameStyle::Range => without_call_numbers(&text),
+        };
+        self.part(process).builder.strings.intern(&shown)
     }
 
     /// Start and duration of the cells 0 and 1; `None` (with an issue) for a row without times.
@@ -233,9 +239,50 @@ pub(super) fn api_name(name: &str) -> &str {
     }
 }
 
+/// A range's text without what differs at every call: PyTorch's `emit_nvtx` writes
+/// `aten::mm, seq = 7, op_id = 12, sizes = [[2, 3]], input_op_ids = [(11,0)]`. The sizes stay.
+fn without_call_numbers(text: &str) -> Cow<'_, str> {
+    let first = text.find(" = ").and_then(|value| text[..value].rfind(", "));
+    let Some(first) = first else { return text.into() };
+    let (name, mut rest) = text.split_at(first);
+    for key in [", seq = ", ", op_id = "] {
+        let after = rest.strip_prefix(key).and_then(|number| {
+            let after = number.trim_start_matches(|digit: char| digit.is_ascii_digit());
+            let whole = after.len() < number.len() && (after.is_empty() || after.starts_with(','));
+            whole.then_some(after)
+        });
+        rest = after.unwrap_or(rest);
+    }
+    let inputs = rest.find(", input_op_ids = [").filter(|_| rest.ends_with(']'));
+    rest = inputs.map_or(rest, |inputs| &rest[..inputs]);
+    if rest.is_empty() { name.into() } else { [name, rest].concat().into() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_lose_the_numbers_of_their_calls() {
+        for (recorded, shown) in [
+            ("aten::mm, seq = 7, op_id = 12", "aten::mm"),
+            ("aten::mm, op_id = 12", "aten::mm"),
+            ("aten::mm, seq = 7", "aten::mm"),
+            (
+                "aten::mm, seq = 7, op_id = 12, sizes = [[2, 3], []], input_op_ids = [(11,0), (9,1)]",
+                "aten::mm, sizes = [[2, 3], []]",
+            ),
+            ("aten::mm, op_id = 12, input_op_ids = []", "aten::mm"),
+            // Not PyTorch's: kept.
+            ("step, seq = last", "step, seq = last"),
+            ("step, seq = 4a", "step, seq = 4a"),
+            ("step, seq = ", "step, seq = "),
+            ("decode, bs = 8", "decode, bs = 8"),
+            ("", ""),
+        ] {
+            assert_eq!(without_call_numbers(recorded), shown);
+        }
+    }
 
     #[test]
     fn api_names_lose_their_entry_points_version() {

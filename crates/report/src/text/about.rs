@@ -117,9 +117,11 @@ pub(super) fn devices(analysis: &Analysis, style: &TerminalStyle) -> String {
     if devices.is_empty() {
         return String::new();
     }
-    let largest = devices.iter().map(|device| device.gpu_span_ns).max().unwrap_or(0);
+    let lengths = devices.iter().flat_map(|d| [d.gpu_span_ns, d.opaque_graph_sum_ns]);
+    let largest = lengths.max().unwrap_or(0);
     let unit = TimeUnit::for_largest(largest as f64);
     let format = |ns: i64| unit.format(ns as f64);
+    let opaque = devices.iter().any(|device| device.opaque_graph_count > 0);
     let mut table = Table::default()
         .column("rank", Fit::Number)
         .column("device", Fit::Number)
@@ -128,24 +130,28 @@ pub(super) fn devices(analysis: &Analysis, style: &TerminalStyle) -> String {
         .column(format!("span {}", unit.name), Fit::Number)
         .column("GPU busy", Fit::Number)
         .column("kernels busy", Fit::Number)
-        .column("kernel sum", Fit::Number)
-        .column("events left out later", Fit::Number);
+        .column("kernel sum", Fit::Number);
+    if opaque {
+        table = table.column("whole graphs", Fit::Number).column("their sum", Fit::Number);
+    }
+    table = table.column("events left out later", Fit::Number);
     for device in devices {
         let left_out = device.left_out.zero_time_count + device.left_out.stray_count;
-        table.row(
-            Tone::Plain,
-            vec![
-                rank_name(device.rank),
-                rank_name(device.device),
-                count(device.kernel_count),
-                count(device.copy_count),
-                format(device.gpu_span_ns),
-                format(device.gpu_busy_ns),
-                format(device.kernel_busy_ns),
-                format(device.kernel_sum_ns),
-                count(left_out),
-            ],
-        );
+        let mut cells = vec![
+            rank_name(device.rank),
+            rank_name(device.device),
+            count(device.kernel_count),
+            count(device.copy_count),
+            format(device.gpu_span_ns),
+            format(device.gpu_busy_ns),
+            format(device.kernel_busy_ns),
+            format(device.kernel_sum_ns),
+        ];
+        if opaque {
+            cells.extend([count(device.opaque_graph_count), format(device.opaque_graph_sum_ns)]);
+        }
+        cells.push(count(left_out));
+        table.row(Tone::Plain, cells);
     }
     format!("{}{}", title(style, "DEVICES", "the whole trace, as recorded"), table.render(style))
 }
