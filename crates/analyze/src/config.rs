@@ -4,6 +4,7 @@ use regex::Regex;
 
 use crate::Sections;
 use crate::categories::Categories;
+use crate::results::Baseline;
 
 /// Choices of an analysis.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,8 @@ pub struct Config {
     pub num_layers: Option<u32>,
     /// How many tokens the server's KV pool holds; a copy of as many is one of the whole pool.
     pub kv_token_capacity: Option<u64>,
+    /// What was measured without a profiler.
+    pub baseline: Option<Baseline>,
     /// Rules that put kernels into categories.
     pub categories: Categories,
     /// What the report shows; what nothing that is shown needs is not worked out.

@@ -4,7 +4,7 @@ use steptally_trace_model::Trace;
 
 use crate::gpu::{self, Lane};
 use crate::links::{ApiIndex, OpTree};
-use crate::results::{Analysis, Copies, DeviceUse, Layers, RankSummary};
+use crate::results::{Analysis, Copies, DeviceUse, Dilation, Layers, RankSummary};
 use crate::{
     Config, Section, collectives, copies, findings, kernels, launches, layers, ledger, ops,
     quality, ranges, steps, view,
@@ -73,12 +73,14 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
             );
             (joined(ledger), joined(launches), layers_and_copies, summaries)
         });
+    let dilation = config.baseline.as_ref().map(|baseline| Dilation::of(&step_table, baseline));
     let quality = quality::judge(&quality::Inputs {
         traces: &traces,
         indexes: &indexes,
         lanes: &lanes,
         steps: &step_table,
         ledger: &ledger,
+        dilation: dilation.as_ref(),
         config,
     });
     let facts = findings::Facts {
@@ -99,6 +101,7 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         ranks: traces.iter().map(|trace| rank_summary(trace, &lanes)).collect(),
         devices,
         steps: step_table,
+        dilation: dilation.and_then(Result::ok),
         findings,
         ledger,
         gaps,

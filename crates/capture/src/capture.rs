@@ -88,6 +88,8 @@ pub struct VerifyInput {
     pub ranks: Option<u32>,
     /// Activities that were recorded.
     pub activities: Vec<Activity>,
+    /// What is known so far: server, baseline, load.
+    pub manifest: CaptureManifest,
 }
 
 /// Reads traces back: what they hold, and everything that makes them useless.
@@ -453,19 +455,14 @@ impl Driver {
             steps: self.options.steps,
             ranks,
             activities: self.options.activities.clone(),
+            manifest: self.manifest.manifest.clone(),
         };
         let verifier = Arc::clone(&self.verifier);
         let (mut verification, failures) =
             tokio::task::spawn_blocking(move || verifier(&input)).await.map_err(|error| {
                 Failure::new("verification", format!("the check of the traces broke off: {error}"))
             })?;
-        let tpot =
-            self.manifest.manifest.baseline_before.as_ref().map(|baseline| baseline.tpot_ns.median);
         verification.passed = failures.is_empty();
-        verification.dilation_ratio = verification
-            .period_ns
-            .zip(tpot)
-            .and_then(|(period, tpot)| (tpot > 0.0).then(|| period / tpot));
         self.manifest.manifest.verification = Some(verification);
         let mut failures = failures.into_iter();
         match failures.next() {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use steptally_analyze::Config;
 use steptally_analyze::results::Baseline;
 use steptally_import::{Import, ImportOptions, import_path};
 use steptally_report::{Example, Input, InputFile, InputIssue};
@@ -68,6 +69,11 @@ pub(crate) fn summary(import: &Import) -> Input {
 /// What the capture of a folder, or of a trace in it, measured without a profiler: `None` when there
 /// is no manifest, or none that is about the trace.
 pub(crate) fn baseline(path: &Path) -> Result<Option<Baseline>, Failure> {
+    Ok(manifest(path)?.as_ref().and_then(Baseline::from_manifest))
+}
+
+/// The manifest of the capture that a folder, or a trace in it, is of.
+pub(crate) fn manifest(path: &Path) -> Result<Option<CaptureManifest>, Failure> {
     let folder = if path.is_dir() { Some(path) } else { path.parent() };
     let Some(file) = folder.map(|folder| folder.join("manifest.json")) else { return Ok(None) };
     let Ok(json) = std::fs::read(&file) else { return Ok(None) };
@@ -90,5 +96,13 @@ pub(crate) fn baseline(path: &Path) -> Result<Option<Baseline>, Failure> {
     let name = path.file_name();
     let is_its_file = |of: &str| Path::new(of).file_name() == name;
     let about_path = path.is_dir() || manifest.files.iter().any(|of| is_its_file(&of.path));
-    Ok(Baseline::from_manifest(&manifest).filter(|_| about_path))
+    Ok(Some(manifest).filter(|_| about_path))
+}
+
+/// Takes from a manifest what the analysis can use and the user has not said.
+pub(crate) fn configure(config: &mut Config, manifest: &CaptureManifest) {
+    let server = manifest.server.as_ref();
+    config.baseline = Baseline::from_manifest(manifest);
+    config.kv_token_capacity =
+        config.kv_token_capacity.or_else(|| server.and_then(|server| server.kv_token_capacity));
 }

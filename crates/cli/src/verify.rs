@@ -24,19 +24,21 @@ pub(crate) fn check(wanted: &VerifyInput) -> (Verification, Vec<Failure>, Option
             return (Verification::default(), vec![failure], None);
         }
     };
-    let analysis = analyze(&import.traces, &Config::default());
+    let mut config = Config::default();
+    input::configure(&mut config, &wanted.manifest);
+    let analysis = analyze(&import.traces, &config);
     let verification = Verification {
         passed: false,
         steps: analysis.steps.kinds.clone(),
         kernels: analysis.devices.iter().map(|device| device.kernel_count).sum(),
         period_ns: analysis.steps.period_ns.map(|period| period.median),
-        dilation_ratio: None,
+        dilation_ratio: analysis.dilation.map(|dilation| dilation.ratio),
     };
     let failures = judge(wanted, &import, &analysis, &verification);
     let mut summary = input::summary(&import);
     // It is not one of the traces that somebody may have expected to be read.
     summary.files.retain(|file| !file.path.ends_with(MANIFEST_NAME));
-    let report = Report::new(output::tool(), summary, analysis);
+    let report = Report::new(output::tool(), summary, analysis).with_baseline(config.baseline);
     (verification, failures, Some(report))
 }
 

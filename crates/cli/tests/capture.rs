@@ -64,7 +64,8 @@ fn the_demo_explains_a_recorded_step() {
     let (code, stdout, stderr) = run(&["demo", "--out", out.to_str().unwrap()]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.starts_with("REPLAY  of a recording: no GPU ran"), "{stdout}");
-    assert!(stdout.contains("Under the profiler a step takes 2.39 ms"), "{stdout}");
+    let without = "Without the profiler it takes ";
+    assert!(stdout.contains(without) && stdout.contains("GPU times are not."), "{stdout}");
     assert!(stdout.contains("A decode step takes 2.39 ms (median of 4 steps"), "{stdout}");
     assert!(stderr.starts_with("REPLAY "), "{stderr}");
     let manifest = manifest(&out);
@@ -78,7 +79,21 @@ fn the_demo_explains_a_recorded_step() {
     // The capture's folder is an input like any other.
     let (code, stdout, _) = run(&["analyze", out.to_str().unwrap()]);
     assert_eq!(code, 0);
-    assert!(stdout.contains("A decode step takes 2.39 ms"), "{stdout}");
+    assert!(stdout.contains("A decode step takes 2.39 ms") && stdout.contains(without), "{stdout}");
+    // The same figures in the manifest, in the report of the folder, and in a diff.
+    let dilation = &manifest["verification"]["dilation_ratio"];
+    assert!(dilation.as_f64().is_some_and(|ratio| (1.9..2.2).contains(&ratio)), "{dilation}");
+    let json = |arguments: &[&str]| -> Value {
+        let (code, stdout, stderr) = run(&[arguments, &["--format", "json"]].concat());
+        assert_eq!(code, 0, "{stderr}");
+        serde_json::from_str(&stdout).unwrap()
+    };
+    let out = out.to_str().unwrap();
+    let report = json(&["analyze", out]);
+    assert_eq!(&report["dilation"]["ratio"], dilation);
+    assert_eq!(report["dilation"]["tpot_ns"], manifest["baseline_before"]["tpot_ns"]["median"]);
+    assert_eq!(report["baseline"]["source"], "manifest");
+    assert_eq!(&json(&["diff", out, out])["a"]["dilation_ratio"], dilation);
 }
 
 #[test]

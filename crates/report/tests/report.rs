@@ -4,8 +4,8 @@
 
 use steptally_analyze::results::{
     Account, AccountGroup, Analysis, Check, CheckStatus, Collectives, Confidence, Copies,
-    DeviceUse, Distribution, Findings, Grade, HostActivity, KernelSummary, Launches, Ledger,
-    LedgerScope, LeftOut, OpSummary, Quality, RankSummary, Refusal, Selected, StepTable,
+    DeviceUse, Dilation, Distribution, Findings, Grade, HostActivity, KernelSummary, Launches,
+    Ledger, LedgerScope, LeftOut, OpSummary, Quality, RankSummary, Refusal, Selected, StepTable,
 };
 use steptally_analyze::{Section, Sections};
 use steptally_report::{
@@ -37,6 +37,7 @@ fn analysis() -> Analysis {
     Analysis {
         sections: Sections::default(),
         gaps: Vec::new(),
+        dilation: None,
         findings: Findings::default(),
         launches: Launches::default(),
         quality: Quality {
@@ -200,6 +201,36 @@ fn the_headline_comes_first() {
         ],
     );
     assert!(!text.contains("DEVICES") && !text.contains("PARTIAL"), "{text}");
+}
+
+#[test]
+fn a_step_without_the_profiler_follows_the_profiled_one() {
+    let mut analysis = analysis();
+    // 2.4 ms against 1.2: twice. 0.6 ms busy, 0.6 ms idle; 2 tokens in 1.2 ms.
+    analysis.dilation = Some(Dilation {
+        period_ns: 2.4e6,
+        tpot_ns: 1.2e6,
+        ratio: 2.0,
+        added_ns: 1.2e6,
+        gpu_busy_ns: Some(0.6e6),
+        idle_ns: Some(0.6e6),
+        tokens_per_s: Some(2e9 / 1.2e6),
+    });
+    let wide = TerminalStyle { width: 400, ..STYLE };
+    let text = terminal(&report(analysis), &wide);
+    in_order(
+        &text,
+        &[
+            "A decode step takes 2.40 ms",
+            "as profiled.\n\
+             Without the profiler it takes 1.20 ms (TPOT), 1667 tokens/s, of which the GPU is busy \
+             600 us and idle 600 us. The profiler makes it 2.00 times as long: idle time below is \
+             stretched by that, GPU times are not.\n",
+            "WHERE THE STEP GOES",
+        ],
+    );
+    // It was measured: nobody is told to measure it.
+    assert!(!text.contains("CAUTION"), "{text}");
 }
 
 #[test]

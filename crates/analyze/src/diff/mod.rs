@@ -22,8 +22,8 @@ use serde::Deserialize;
 pub use gates::{Gate, GateError};
 
 use crate::results::{
-    Analysis, Baseline, DecidedBy, Diff, DiffSide, KernelSummary, Ledger, LedgerScope, Quality,
-    RankSummary, Reason, StepTable, Verdict,
+    Analysis, Baseline, DecidedBy, Diff, DiffSide, Dilation, KernelSummary, Ledger, LedgerScope,
+    Quality, RankSummary, Reason, StepTable, Verdict,
 };
 use crate::{Section, Sections};
 
@@ -171,7 +171,11 @@ fn side(input: &DiffInput) -> DiffSide {
         busy_ratio: period.zip(busy).map(|(period, busy)| busy / period),
         events_per_step: (step_count > 0).then(|| events as f64 / step_count as f64),
         baseline: input.baseline.clone(),
-        dilation_ratio: period.zip(tpot).map(|(period, tpot)| period / tpot),
+        dilation_ratio: input
+            .baseline
+            .as_ref()
+            .and_then(|baseline| Dilation::of(steps, baseline).ok())
+            .map(|dilation| dilation.ratio),
         bound: if input.has_steps() { bound::bound(input, period, busy, tpot) } else { None },
     }
 }

@@ -9,6 +9,8 @@ use crate::results::{AccountGroup, Check, CheckStatus, LedgerScope, LeftOut};
 
 /// Idle beyond this share of the period deserves a word about what a profiler does to it.
 const IDLE_SHARE: f64 = 0.3;
+/// So does a period of more than this many times the one without a profiler.
+const DILATED: f64 = 1.1;
 /// More idle time without a known cause than this leaves the ledger open.
 const UNKNOWN_IDLE_SHARE: f64 = 0.1;
 /// A step is an outlier from this many times the median on,
@@ -477,14 +479,27 @@ fn profiler_dilation(inputs: &Inputs<'_>) -> Check {
         true if idle > IDLE_SHARE => CheckStatus::Note,
         true => CheckStatus::Pass,
     };
-    let effect = if status == CheckStatus::Note {
+    let upper_bound = || {
         format!(
             "{:.0} % of the period is idle: a profiler slows the host, so idle time is an upper \
              bound; only the time per token measured without a profiler tells the true step",
             idle * 100.0
         )
-    } else {
-        String::new()
+    };
+    let (status, effect) = match inputs.dilation {
+        _ if status == CheckStatus::NotApplicable => (status, String::new()),
+        Some(Ok(found)) => (
+            if found.ratio > DILATED { CheckStatus::Note } else { CheckStatus::Pass },
+            format!(
+                "the period is {:.2} times the time per token measured without a profiler",
+                found.ratio
+            ),
+        ),
+        Some(Err(why)) if status == CheckStatus::Note => {
+            (status, format!("{}; one was measured, but {why}", upper_bound()))
+        }
+        None if status == CheckStatus::Note => (status, upper_bound()),
+        _ => (status, String::new()),
     };
     check("profiler_dilation", status, 0, None, effect)
 }

@@ -9,7 +9,7 @@ use steptally_trace_model::Trace;
 use crate::Config;
 use crate::gpu::Lane;
 use crate::links::{ApiIndex, OpTree};
-use crate::results::{Check, CheckStatus, Grade, Ledger, Quality, StepTable};
+use crate::results::{Check, CheckStatus, Dilation, Grade, Ledger, Quality, StepTable};
 
 pub(crate) use gate::apply as gate;
 
@@ -20,6 +20,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) lanes: &'a [Lane<'a>],
     pub(crate) steps: &'a StepTable,
     pub(crate) ledger: &'a Ledger,
+    /// What was measured without a profiler against the steps, or why that says nothing about them.
+    pub(crate) dilation: Option<&'a Result<Dilation, String>>,
     pub(crate) config: &'a Config,
 }
 

@@ -1,8 +1,10 @@
-//! What was measured without a profiler.
+//! What was measured without a profiler, and what it says about steps that were profiled.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use steptally_trace_model::manifest::{self, CaptureManifest};
+
+use super::StepTable;
 
 /// Time per output token without a profiler: the true cost of a step, which a trace cannot tell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -14,6 +16,10 @@ pub struct Baseline {
     /// The model, as the server names it.
     #[serde(default)]
     pub model: Option<String>,
+    /// Algorithm of speculative decoding, under which a step yields several tokens; `null`: none,
+    /// or not known.
+    #[serde(default)]
+    pub speculative: Option<String>,
     /// Requests at the same time.
     #[serde(default)]
     pub batch_size: Option<u32>,
@@ -50,6 +56,7 @@ impl Baseline {
             tpot_ns: spread,
             source: "given".to_owned(),
             model: None,
+            speculative: None,
             batch_size: None,
             input_len: None,
             output_len: None,
@@ -81,9 +88,81 @@ impl Baseline {
             },
             source: "manifest".to_owned(),
             model: manifest.server.as_ref().and_then(|server| server.model.clone()),
+            speculative: manifest.server.as_ref().and_then(|server| server.speculative.clone()),
             batch_size: Some(first.shape.batch_size),
             input_len: Some(first.shape.input_len),
             output_len: Some(first.shape.output_len),
+        })
+    }
+}
+
+/// How much longer a step is under the profiler, and what the step is without it.
+///
+/// ```text
+/// profiled   |== GPU ==|........... idle ...........|   period, of which gpu_busy
+/// without    |== GPU ==|... idle ...|                   TPOT = period / ratio
+/// ```
+///
+/// A profiler slows the host; what runs on the GPU takes as long as without. So the GPU's busy time
+/// holds for the step without the profiler too, and what is left of TPOT is its idle time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Dilation {
+    /// Median period of the steps, under the profiler.
+    pub period_ns: f64,
+    /// Median TPOT without a profiler.
+    pub tpot_ns: f64,
+    /// `period_ns / tpot_ns`.
+    pub ratio: f64,
+    /// What the profiler adds to a step: `period_ns - tpot_ns`; negative when steps under the profiler
+    /// were shorter.
+    pub added_ns: f64,
+    /// Median time of a step in which its GPU is busy; `null` when not known.
+    pub gpu_busy_ns: Option<f64>,
+    /// Idle time of the GPU in a step without the profiler: `tpot_ns - gpu_busy_ns`, at least 0.
+    pub idle_ns: Option<f64>,
+    /// Tokens per second without the profiler, by TPOT and batch size; `null` when that is not known.
+    pub tokens_per_s: Option<f64>,
+}
+
+impl Dilation {
+    /// What `baseline` says about the selected steps.
+    ///
+    /// # Errors
+    /// Why it says nothing about them: they are no decode steps, of another batch size, or yield more
+    /// than one token per request.
+    pub fn of(steps: &StepTable, baseline: &Baseline) -> Result<Self, String> {
+        let (Some(selected), Some(period)) = (&steps.selected, steps.period_ns) else {
+            return Err("there are no steps to compare TPOT with".to_owned());
+        };
+        if let Some(name) = &baseline.speculative {
+            return Err(format!("with speculation ({name}) a step yields more than one token"));
+        }
+        if ["extend", "mixed", "idle", "verify", "draft"].contains(&selected.kind.as_str()) {
+            return Err(format!("TPOT is about decode steps, not {} steps", selected.kind));
+        }
+        let of_baseline = baseline.batch_size.map(u64::from);
+        if let Some((steps, requests)) = selected.batch_size.zip(of_baseline)
+            && steps != requests
+        {
+            return Err(format!(
+                "the steps have batch size {steps}, TPOT was measured at {requests}"
+            ));
+        }
+        let tpot_ns = baseline.tpot_ns.median;
+        if tpot_ns <= 0.0 || period.median <= 0.0 {
+            return Err("period or TPOT is zero".to_owned());
+        }
+        let gpu_busy_ns = steps.gpu_busy_ns.map(|busy| busy.median);
+        Ok(Self {
+            period_ns: period.median,
+            tpot_ns,
+            ratio: period.median / tpot_ns,
+            added_ns: period.median - tpot_ns,
+            gpu_busy_ns,
+            idle_ns: gpu_busy_ns.map(|busy| (tpot_ns - busy).max(0.0)),
+            tokens_per_s: of_baseline
+                .or(selected.batch_size)
+                .map(|requests| requests as f64 * 1e9 / tpot_ns),
         })
     }
 }

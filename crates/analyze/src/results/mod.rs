@@ -22,7 +22,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::{Section, Sections};
 
-pub use baseline::{Baseline, TpotSpread};
+pub use baseline::{Baseline, Dilation, TpotSpread};
 pub use collectives::{
     CollectiveMismatch, CollectivePlace, CollectiveSize, Collectives, CrossRank, LateActivity,
     LateRank, MatchedBy, PositionWait, RankArrival, RankClock, RankCollectives, StepCollectives,
@@ -60,6 +60,9 @@ pub struct Analysis {
     pub devices: Vec<DeviceUse>,
     /// The steps.
     pub steps: StepTable,
+    /// The steps against what was measured without a profiler; `null` when nothing was, or nothing that
+    /// is about these steps: the check `profiler_dilation` says which.
+    pub dilation: Option<Dilation>,
     /// What is wrong, why, and what fixing it is worth.
     pub findings: Findings,
     /// Where the time of the selected steps went.
@@ -90,6 +93,7 @@ impl Serialize for Analysis {
             ranks,
             devices,
             steps,
+            dilation,
             findings,
             ledger,
             gaps,
@@ -105,6 +109,7 @@ impl Serialize for Analysis {
         map.serialize_entry("sections", sections)?;
         map.serialize_entry("quality", quality)?;
         map.serialize_entry("ranks", ranks)?;
+        map.serialize_entry("dilation", dilation)?;
         macro_rules! sections {
             ($($section:ident $field:ident),* $(,)?) => {$(
                 if sections.has(Section::$section) {

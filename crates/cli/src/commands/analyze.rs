@@ -19,24 +19,28 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
         return Ok(Code::Ok);
     };
     let sections = sections(&args)?;
-    let config = Config {
+    let mut config = Config {
         kind: args.kind.map(|kind| kind.to_lowercase()),
         steps: args.steps,
         rank: args.rank,
         step_pattern: args.step_pattern,
         num_layers: args.layers,
         kv_token_capacity: args.kv_tokens,
+        baseline: None,
         categories: categories(args.rules.as_deref())?,
         sections,
     };
     output::check_not_input(to_file, path)?;
     let import = input::read(path, &args.reading)?;
+    if let Some(manifest) = input::manifest(path)? {
+        input::configure(&mut config, &manifest);
+    }
     check_rank(&import, config.rank)?;
     let analysis = analyze(&import.traces, &config);
     check_selection(&analysis.steps, &config)?;
 
     let report = Report::new(output::tool(), input::summary(&import), analysis)
-        .with_baseline(input::baseline(path)?);
+        .with_baseline(config.baseline);
     let text = match args.format {
         Format::Json => to_json(&report),
         Format::Text => terminal(&report, &output::style(to_file.is_some(), args.top)),

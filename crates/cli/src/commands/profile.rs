@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use steptally_analyze::results::Baseline;
 use steptally_capture::backend::Activity;
 use steptally_capture::http::{Client, Keys};
 use steptally_capture::session::{Ending, Limits};
@@ -106,6 +107,8 @@ pub(crate) async fn explain(options: CaptureOptions, args: &CaptureArgs) -> Resu
 
 fn print(captured: &Captured, report: Option<Report>, args: &CaptureArgs) -> Result<(), Failure> {
     let capture = captured.manifest.clone();
+    // By now TPOT was measured once more.
+    let report = report.map(|report| report.with_baseline(Baseline::from_manifest(&capture)));
     let text = match args.format {
         Format::Json => to_json(&CaptureReport { capture, report }),
         Format::Text => {

@@ -1,5 +1,4 @@
-//! What a capture says before its report: the server, its speed without a profiler, and how much the
-//! profiler stretched the step.
+//! What a capture says before its report: the server, its speed without a profiler, and problems.
 
 use steptally_trace_model::manifest::{Baseline, CaptureManifest, CapturedServer};
 
@@ -21,10 +20,6 @@ pub fn capture_text(capture: &CaptureManifest, style: &TerminalStyle) -> String 
     if let Some(baseline) = &capture.baseline_before {
         let text = baseline_text(baseline, capture.baseline_after.as_ref());
         out.push_str(&style.paint(Tone::Strong, &style.wrap(&text, 0)));
-        out.push('\n');
-    }
-    if let Some(text) = dilation_text(capture) {
-        out.push_str(&style.wrap(&text, 0));
         out.push('\n');
     }
     for problem in &capture.problems {
@@ -99,23 +94,6 @@ fn baseline_text(before: &Baseline, after: Option<&Baseline>) -> String {
     text
 }
 
-fn dilation_text(capture: &CaptureManifest) -> Option<String> {
-    let verification = capture.verification.as_ref()?;
-    let (period, dilation) = (verification.period_ns?, verification.dilation_ratio?);
-    let tpot = capture.baseline_before.as_ref()?.tpot_ns.median;
-    let advice = if dilation >= 1.1 {
-        "idle time below is stretched by that, GPU times are not"
-    } else {
-        "idle time below can be taken as it is"
-    };
-    Some(format!(
-        "Under the profiler a step takes {}, {} times its time without ({}): {advice}.",
-        duration(period),
-        three_digits(dilation),
-        duration(tpot),
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use steptally_trace_model::manifest::{CaptureProblem, LoadShape, Spread, Verification};
@@ -168,8 +146,6 @@ mod tests {
              SGLang 0.5.16, /srv/model/A, TP 2, CUDA graphs, KV cache of 131,072 tokens, at http://127.0.0.1:30000\n\
              Without a profiler an output token takes 1.14 ms (TPOT, median of 3 requests, 1.11 ms to 1.15 ms; \
              batch size 1, 512 tokens in, 128 out): 800 tokens/s; the first takes 17.0 ms.\n\
-             Under the profiler a step takes 2.39 ms, 2.10 times its time without (1.14 ms): \
-             idle time below is stretched by that, GPU times are not.\n\
              PROBLEM  it broke (hint: mend it)\n"
         );
         assert_eq!(capture_text(&CaptureManifest::default(), &style), "");

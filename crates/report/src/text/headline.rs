@@ -1,8 +1,8 @@
 //! The first lines: how long a step takes, where most of it goes, and how sure that is.
 
 use steptally_analyze::results::{
-    Account, AccountGroup, Analysis, CheckStatus, Confidence, Distribution, LedgerScope, Refusal,
-    Selected,
+    Account, AccountGroup, Analysis, CheckStatus, Confidence, Dilation, Distribution, LedgerScope,
+    Refusal, Selected,
 };
 
 use super::style::{TerminalStyle, Tone, printable};
@@ -14,6 +14,9 @@ const TOP_ACCOUNTS: usize = 3;
 
 /// From this share of the period on, what the profiler adds on the host decides the result.
 const MOSTLY_IDLE: f64 = 0.5;
+
+/// From here on a step under the profiler is another than one without.
+const DILATED: f64 = 1.1;
 
 pub(super) fn headline(report: &Report, style: &TerminalStyle) -> String {
     let analysis = &report.analysis;
@@ -76,12 +79,16 @@ fn verdict(
         text.push_str(&format!(": {} tokens/s at batch size {batch}", three_digits(rate)));
     }
     let mostly_idle = group_ratio(&analysis.ledger.accounts, AccountGroup::Idle);
-    text.push_str(match mostly_idle {
-        Some(idle) if idle > 0.5 => ", as profiled; without the profiler likely faster.",
+    text.push_str(match (analysis.dilation, mostly_idle) {
+        (None, Some(idle)) if idle > 0.5 => ", as profiled; without the profiler likely faster.",
         _ => ", as profiled.",
     });
     let mut out = style.paint(Tone::Strong, &style.wrap(&text, 0));
     out.push('\n');
+    if let Some(dilation) = &analysis.dilation {
+        out.push_str(&style.paint(Tone::Strong, &style.wrap(&without_profiler(dilation), 0)));
+        out.push('\n');
+    }
     out.push_str(&style.wrap(&shares(&analysis.ledger.accounts, "of the step"), 0));
     out.push('\n');
     out
@@ -234,10 +241,36 @@ fn sentence(text: &str) -> String {
     if text.is_empty() || text.ends_with('.') { text } else { format!("{text}.") }
 }
 
-/// The warning that a profiler stretches what the host does.
+/// The true step, and what of the profiled one is the profiler's doing.
+fn without_profiler(dilation: &Dilation) -> String {
+    let mut text = format!("Without the profiler it takes {} (TPOT)", duration(dilation.tpot_ns));
+    if let Some(rate) = dilation.tokens_per_s {
+        text.push_str(&format!(", {} tokens/s", three_digits(rate)));
+    }
+    if let (Some(busy), Some(idle)) = (dilation.gpu_busy_ns, dilation.idle_ns) {
+        text.push_str(&format!(
+            ", of which the GPU is busy {} and idle {}",
+            duration(busy.min(dilation.tpot_ns)),
+            duration(idle)
+        ));
+    }
+    let advice = if dilation.ratio > DILATED {
+        "idle time below is stretched by that, GPU times are not"
+    } else {
+        "idle time below can be taken as it is"
+    };
+    text.push_str(&format!(
+        ". The profiler makes it {} times as long: {advice}.",
+        three_digits(dilation.ratio)
+    ));
+    text
+}
+
+/// The warning that a profiler stretches what the host does, where nobody measured by how much.
 fn dilation(analysis: &Analysis, style: &TerminalStyle) -> String {
     let idle = group_ratio(&analysis.ledger.accounts, AccountGroup::Idle).unwrap_or(0.0);
-    if analysis.ledger.scope != LedgerScope::Steps || idle <= MOSTLY_IDLE {
+    let is_known = analysis.dilation.is_some();
+    if analysis.ledger.scope != LedgerScope::Steps || idle <= MOSTLY_IDLE || is_known {
         return String::new();
     }
     let label = "CAUTION";
