@@ -16,6 +16,7 @@ use crate::error::Failure;
 use crate::files::{State, TraceFolder, total_bytes};
 use crate::http::Client;
 use crate::load::{LoadSource, RunningLoad};
+use crate::lock::Lock;
 use crate::preflight;
 use crate::record::ManifestFile;
 use crate::secret::Redactor;
@@ -117,7 +118,7 @@ pub async fn capture(
     progress: Progress,
     interrupt: watch::Receiver<bool>,
 ) -> Result<Captured, Failure> {
-    preflight::make_folder(&options.folder)?;
+    let _folder = preflight::make_folder(&options.folder)?;
     let redactor = Redactor::new(options.client.secrets());
     let manifest =
         ManifestFile::create(&options.folder, &options.tool, &options.command, redactor)?;
@@ -128,7 +129,11 @@ pub async fn capture(
     let mut is_told = false;
     loop {
         driver.enter(session.phase(), step);
-        let event = driver.perform(step, &interrupt, is_told).await;
+        let event = match &driver.unwritten {
+            // Without a manifest nothing is begun that is not an end.
+            Some(failure) if step.ask.needs_manifest() => Event::Failed(failure.clone()),
+            _ => driver.perform(step, &interrupt, is_told).await,
+        };
         if step.ask == Ask::Finish {
             break;
         }
@@ -142,7 +147,7 @@ pub async fn capture(
             }
         }
     }
-    let ending = driver.finish(session.ending())?;
+    let ending = driver.finish(session.ending());
     Ok(Captured { manifest: driver.manifest.manifest, ending })
 }
 
@@ -160,6 +165,10 @@ struct Driver {
     load: Option<RunningLoad>,
     load_rounds: u64,
     last_probe: Option<Instant>,
+    /// Keeps other captures from the server.
+    lock: Option<Lock>,
+    /// Why the manifest on disk is not what it should be.
+    unwritten: Option<Failure>,
 }
 
 /// The load of a capture is numbered from here, so that its prompts are not those of a baseline.
@@ -200,6 +209,8 @@ impl Driver {
             load: None,
             load_rounds: 0,
             last_probe: None,
+            lock: None,
+            unwritten: None,
         }
     }
 
@@ -223,11 +234,9 @@ impl Driver {
         self.manifest.note(self.phase.name(), text);
     }
 
-    /// Writes the manifest. That it failed is said once, at the end.
-    fn save(&self) {
-        if let Err(failure) = self.manifest.write() {
-            self.say(&failure.message);
-        }
+    /// Writes the manifest.
+    fn save(&mut self) {
+        self.unwritten = self.manifest.write().err();
     }
 
     fn note(&mut self, ask: Ask, event: &Event) {
@@ -314,6 +323,7 @@ impl Driver {
         self.manifest.manifest.expected_ranks = ready.backend.expected_ranks().unwrap_or_default();
         self.backend = Some(ready.backend);
         self.source = Some(ready.source);
+        self.lock = ready.lock;
         self.info = Some(ready.info);
         Ok(Event::Ready(conduct))
     }
@@ -426,7 +436,7 @@ impl Driver {
         let Some(backend) = &self.backend else { return Err(not_ready()) };
         let place = self.options.folder.clone();
         // The folder is read in one go: a capture has a file or two per rank.
-        let files = self.traces.collect(&place, &|name| backend.rank_of(name))?;
+        let (files, failure) = self.traces.collect(&place, &|name| backend.rank_of(name))?;
         let came: Vec<&String> = files
             .iter()
             .filter(|file| file.complete)
@@ -443,7 +453,7 @@ impl Driver {
             if count == 1 { "" } else { "s" }
         ));
         self.save();
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     async fn verify(&mut self) -> Result<(), Failure> {
@@ -475,7 +485,7 @@ impl Driver {
     }
 
     /// The last word of the manifest.
-    fn finish(&mut self, ending: Ending) -> Result<Ending, Failure> {
+    fn finish(&mut self, ending: Ending) -> Ending {
         let manifest = &mut self.manifest.manifest;
         if let Ending::Failed(failure) = &ending
             && !manifest.problems.iter().any(|problem| problem.message == failure.message)
@@ -487,8 +497,14 @@ impl Driver {
             Ending::Failed(_) => CaptureOutcome::Failed,
             Ending::Interrupted => CaptureOutcome::Interrupted,
         };
-        self.manifest.write()?;
-        Ok(ending)
+        match self.manifest.write() {
+            Err(failure) if ending == Ending::Complete => {
+                self.manifest.manifest.outcome = CaptureOutcome::Failed;
+                self.manifest.manifest.problems.push((&failure).into());
+                Ending::Failed(failure)
+            }
+            _ => ending,
+        }
     }
 }
 

@@ -107,18 +107,19 @@ impl TraceFolder {
         Ok(files)
     }
 
-    /// Moves whole files to `place`, and describes all. The folder itself goes when it is empty.
+    /// Moves whole files to `place`, and describes all, also those that could not be moved, and why
+    /// the first of them could not. The folder itself goes when it is empty.
     ///
     /// # Errors
-    /// When a file cannot be read or moved.
+    /// When the folder or a file cannot be read.
     pub fn collect(
         &mut self,
         place: &Path,
         rank_of: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Vec<CapturedFile>, Failure> {
+    ) -> Result<(Vec<CapturedFile>, Option<Failure>), Failure> {
         let listed = self.list()?;
-        let folder = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut files = Vec::new();
+        let mut failure = None;
         for (name, bytes) in listed {
             let from = self.path.join(&name);
             let rank = rank_of(&name);
@@ -127,13 +128,16 @@ impl TraceFolder {
             }
             let complete = rank.is_some() && integrity(&from) == State::Whole;
             let sha256 = digest(&from).map_err(|error| Failure::io("read", &from, &error))?;
-            let path = if complete {
-                let to = place.join(&name);
-                relocate(&from, &to)
-                    .map_err(|error| Failure::io("move a trace to", &to, &error))?;
-                name
-            } else {
-                format!("{folder}/{name}")
+            let to = place.join(&name);
+            let path = match if complete { relocate(&from, &to) } else { Ok(()) } {
+                Ok(()) if complete => name,
+                Ok(()) => self.as_seen_from(place, &name),
+                Err(error) => {
+                    failure.get_or_insert(Failure::io("move a trace to", &to, &error).hint(
+                        format!("it is kept in {}: make room, and move it", self.path.display()),
+                    ));
+                    self.as_seen_from(place, &name)
+                }
             };
             files.push(CapturedFile { path, bytes, sha256, rank, complete });
         }
@@ -141,17 +145,30 @@ impl TraceFolder {
             // Fails when something is left in it, which is as it should be.
             let _ = fs::remove_dir(&self.path);
         }
-        Ok(files)
+        Ok((files, failure))
+    }
+
+    /// The path of a file that stays here, within `place` where this folder is in it.
+    fn as_seen_from(&self, place: &Path, name: &str) -> String {
+        let place = fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
+        let path = self.path.join(name);
+        path.strip_prefix(place).unwrap_or(&path).display().to_string()
     }
 }
 
-/// Moves a file, also to another disk, where it appears in one piece.
+/// Moves a file, also to another disk, where it appears in one piece or not at all.
 fn relocate(from: &Path, to: &Path) -> io::Result<()> {
     match fs::rename(from, to) {
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
             let partial = to.with_extension("partial");
-            fs::copy(from, &partial)?;
-            fs::rename(&partial, to)?;
+            let copy = || -> io::Result<()> {
+                fs::copy(from, &partial)?;
+                File::open(&partial)?.sync_all()?;
+                fs::rename(&partial, to)
+            };
+            copy().inspect_err(|_| {
+                let _ = fs::remove_file(&partial);
+            })?;
             fs::remove_file(from)
         }
         done => done,
@@ -307,7 +324,10 @@ mod tests {
         let whole = compressed("{}");
         fs::write(incoming.join("1-TP-0.trace.json.gz"), &whole).unwrap();
         fs::write(incoming.join("1-TP-1.trace.json.gz"), &whole[..9]).unwrap();
-        let files = TraceFolder::new(incoming.clone()).collect(folder.path(), &rank).unwrap();
+        let incoming = fs::canonicalize(incoming).unwrap();
+        let (files, failure) =
+            TraceFolder::new(incoming.clone()).collect(folder.path(), &rank).unwrap();
+        assert_eq!(failure, None);
         assert_eq!(files[0].path, "1-TP-0.trace.json.gz");
         assert!(files[0].complete && folder.path().join(&files[0].path).is_file());
         assert_eq!(files[1].path, "incoming/1-TP-1.trace.json.gz");

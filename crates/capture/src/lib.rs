@@ -8,6 +8,7 @@ mod error;
 mod files;
 pub mod http;
 pub mod load;
+mod lock;
 pub mod place;
 mod preflight;
 mod record;

@@ -49,7 +49,7 @@ fn is_this_machine(host: &str, port: u16) -> bool {
 }
 
 /// Only an address of this machine can be bound.
-fn is_own_address(address: IpAddr) -> bool {
+pub(crate) fn is_own_address(address: IpAddr) -> bool {
     address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
 }
 

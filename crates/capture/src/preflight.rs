@@ -15,6 +15,7 @@ use crate::engine::{Engine, ServerInfo, probe};
 use crate::error::Failure;
 use crate::http::Client;
 use crate::load::{GenerateApi, LoadSource, TokenLimits};
+use crate::lock::{self, Lock};
 use crate::place::{self, Place};
 
 /// What a capture begins with.
@@ -26,13 +27,16 @@ pub(crate) struct Ready {
     pub(crate) incoming: PathBuf,
     /// Whether that folder is of this capture only.
     pub(crate) owns_incoming: bool,
+    /// While it is held, nobody else on this machine captures from the server.
+    pub(crate) lock: Option<Lock>,
     /// Worth knowing.
     pub(crate) remarks: Vec<String>,
 }
 
-/// Makes the folder of a capture.
-pub(crate) fn make_folder(folder: &Path) -> Result<(), Failure> {
+/// Makes the folder of a capture, which is then this capture's alone.
+pub(crate) fn make_folder(folder: &Path) -> Result<Option<Lock>, Failure> {
     fs::create_dir_all(folder).map_err(|error| Failure::io("make the folder", folder, &error))?;
+    let lock = lock::folder(folder)?;
     let mut entries =
         fs::read_dir(folder).map_err(|error| Failure::io("read the folder", folder, &error))?;
     if entries.next().is_some() {
@@ -42,7 +46,7 @@ pub(crate) fn make_folder(folder: &Path) -> Result<(), Failure> {
         )
         .hint("a capture gets a folder of its own: give another --out"));
     }
-    Ok(())
+    Ok(lock)
 }
 
 /// Asks everything that can be asked before anything is started.
@@ -52,10 +56,16 @@ pub(crate) async fn check(
 ) -> Result<Ready, Failure> {
     let client = &options.client;
     check_disk(options)?;
+    let (host, port) = (client.host().to_owned(), client.port());
+    let lock = if client.is_remote() == Some(true) {
+        let host = host.clone();
+        tokio::task::spawn_blocking(move || lock::server(&host, port)).await.unwrap_or(Ok(None))?
+    } else {
+        None
+    };
     let info = probe(client).await?;
     manifest.replay = info.replay;
     manifest.server = Some(info.to_manifest(client));
-    let (host, port) = (client.host().to_owned(), client.port());
     let place =
         tokio::task::spawn_blocking(move || place::locate(&host, port)).await.unwrap_or_default();
     if place.is_this_machine && !info.replay {
@@ -94,7 +104,7 @@ pub(crate) async fn check(
     if info.requests.is_none() {
         remarks.push("the server does not say whether it has other requests".to_owned());
     }
-    Ok(Ready { info, backend, source, incoming, owns_incoming, remarks })
+    Ok(Ready { info, backend, source, incoming, owns_incoming, lock, remarks })
 }
 
 fn check_disk(options: &CaptureOptions) -> Result<(), Failure> {

@@ -160,6 +160,12 @@ impl Ask {
     pub const fn may_be_broken_off(self) -> bool {
         !matches!(self, Self::Start | Self::Stop | Self::Collect | Self::EndLoad | Self::Finish)
     }
+
+    /// Whether it is not to be done when the manifest cannot be written: what ends a capture is done.
+    #[must_use]
+    pub const fn needs_manifest(self) -> bool {
+        self.may_be_broken_off() || matches!(self, Self::Start)
+    }
 }
 
 /// Something to do, for how long, and what is waited for.

@@ -250,3 +250,34 @@ fn ctrl_c_stops_and_says_so() {
     assert!(said.contains("error: interrupted"), "{said}");
     assert_eq!(manifest(&out)["outcome"], "interrupted");
 }
+
+#[cfg(unix)]
+#[test]
+fn one_capture_at_a_time() {
+    let server = Server::of(&fixture("sglang-h200-tp2/graphs"));
+    let folder = tempfile::tempdir().unwrap();
+    let out = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let first = ["profile", "--url", &server.url, "--rounds", "200", "--out", &out("first")];
+    let mut child = steptally(&first).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("baseline")));
+    // The same server under another of its names.
+    let url = server.url.replace("127.0.0.1", "localhost");
+    let (code, _, stderr) = run(&["profile", "--url", &url, "--out", &out("second")]);
+    assert_eq!(code, 4, "{stderr}");
+    let who = format!("error: another steptally (process {}) is capturing from", child.id());
+    assert!(stderr.contains(&who) && stderr.contains("hint: wait"), "{stderr}");
+    let problem = manifest(Path::new(&out("second")))["problems"][0]["code"].clone();
+    assert_eq!(problem, "already_capturing");
+    // The same folder, for another server.
+    let (code, _, stderr) =
+        run(&["profile", "--url", "http://127.0.0.1:9", "--out", &out("first")]);
+    assert_eq!(code, 4, "{stderr}");
+    assert!(stderr.contains("error: another steptally is capturing into the folder"), "{stderr}");
+    // A capture that was killed locks nobody out.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let arguments = ["profile", "--url", &url, "--rounds", "1", "--steps", "5", "--out"];
+    let (code, _, stderr) = run(&[&arguments[..], &[&out("third")]].concat());
+    assert_eq!(code, 0, "{stderr}");
+}

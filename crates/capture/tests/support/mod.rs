@@ -1,6 +1,6 @@
 //! A replay, a capture of it, and what must hold after any capture.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, dead_code)]
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -62,12 +62,29 @@ pub(crate) async fn run(
     change: impl FnOnce(&mut CaptureOptions),
     interrupt_in: Option<Phase>,
 ) -> World {
+    let (interrupt, is_interrupted) = watch::channel(false);
+    let during = move |phase, _: &Path| {
+        if Some(phase) == interrupt_in {
+            interrupt.send_replace(true);
+        }
+    };
+    run_during(replay, keys, change, during, is_interrupted).await
+}
+
+/// The same, with something that happens in some phase; it is told the capture's folder.
+pub(crate) async fn run_during(
+    replay: ReplayOptions,
+    keys: Keys,
+    change: impl FnOnce(&mut CaptureOptions),
+    during: impl Fn(Phase, &Path) + Send + Sync + 'static,
+    is_interrupted: watch::Receiver<bool>,
+) -> World {
     let (replay, transport) = Replay::in_memory(replay);
     let client = Client::new("http://127.0.0.1:9", keys).unwrap().over(transport);
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(client, &folder.path().join("out"));
     change(&mut options);
-    let (interrupt, is_interrupted) = watch::channel(false);
+    let out = options.folder.clone();
     let phases = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&phases);
     let progress = move |phase, _: &str| {
@@ -75,9 +92,7 @@ pub(crate) async fn run(
         if seen.last() != Some(&phase) {
             seen.push(phase);
         }
-        if Some(phase) == interrupt_in {
-            interrupt.send_replace(true);
-        }
+        during(phase, &out);
     };
     let captured = capture(options, good(), Arc::new(progress), is_interrupted).await;
     // What the capture left to itself has time to end.
