@@ -41,9 +41,20 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
     let apis: Vec<&ApiIndex> = links.iter().map(|(api, _)| api).collect();
     let detection = steps::detect(&lanes, &apis, config);
     let (lane_steps, selection) = steps::select(&detection, config);
-    let step_table = steps::step_table(&detection, &lanes, &lane_steps, selection.as_ref());
-    let (scope, views) =
-        view::views(&lanes, &links, &lane_steps, selection.as_ref(), &config.categories);
+    let views_of =
+        |selection| view::views(&lanes, &links, &lane_steps, selection, &config.categories);
+    let (scope, views) = views_of(selection.as_ref());
+    // Only collectives tell which steps are not steady ones; all else is about the others.
+    let (collectives, window_starts) = collectives::collectives(scope, &views);
+    let steady = selection.as_ref().and_then(|selection| selection.without(&window_starts));
+    let (scope, views) = match &steady {
+        Some(steady) => views_of(Some(steady)),
+        None => (scope, views),
+    };
+    let window_start_count = steady.as_ref().map_or(0, |_| window_starts.len() as u64);
+    let selection = steady.as_ref().or(selection.as_ref());
+    let step_table =
+        steps::step_table(&detection, &lanes, &lane_steps, selection, window_start_count);
 
     let needs = |section| config.sections.needs(section);
     let layers_and_copies = || {
@@ -57,14 +68,11 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         (layers, copies)
     };
     // Three shares, of which none is much more work than the others together.
-    let ((ledger, gaps), (launches, collectives), (layers, copies), (ranges, kernels, ops)) =
+    let ((ledger, gaps), launches, (layers, copies), (ranges, kernels, ops)) =
         std::thread::scope(|threads| {
             let ledger = threads.spawn(|| ledger::account_time(scope, &views, &config.categories));
-            let launches = threads.spawn(|| {
-                let launches = if_so(needs(Section::Launches), || launches::launches(&views));
-                let communication = || collectives::collectives(scope, &views);
-                (launches, if_so(needs(Section::Collectives), communication))
-            });
+            let launches =
+                threads.spawn(|| if_so(needs(Section::Launches), || launches::launches(&views)));
             let layers_and_copies = layers_and_copies();
             let summaries = (
                 if_so(needs(Section::Ranges), || ranges::summarise(&lanes, &apis)),

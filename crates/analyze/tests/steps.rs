@@ -54,19 +54,6 @@ fn a_step_begun_before_the_capture_is_cut() {
 }
 
 #[test]
-fn nested_marks_of_two_engines_count_once() {
-    let mut dsl = TraceDsl::rank(0);
-    for (id, host) in [0, 200, 400].into_iter().enumerate() {
-        dsl = dsl.range("execute_context_0(0)_generation_1(1)", host..host + 150);
-        dsl = dsl.range(&format!("ProfilerStep#{id}"), host..host + 160);
-        dsl = marked(dsl, "step[DECODE bs=1]", host + 1, host + 40, id as u64);
-    }
-    let analysis = run(dsl.build());
-    assert_eq!(analysis.steps.detected_by, "marks.sglang");
-    assert_eq!(analysis.steps.kinds, [("decode".to_owned(), 3)].into());
-}
-
-#[test]
 fn the_period_of_a_step_ends_where_the_next_step_of_any_kind_begins() {
     // extend at 40, decode at 240, decode at 440, extend at 640: the decode periods are 200, 200.
     let mut dsl = TraceDsl::rank(0);

@@ -58,7 +58,7 @@ fn a_windows_start_is_told_apart_and_the_step_left_out() {
         &[
             "112 kernels, 28 of them left out",
             "Rank 0's first collective waits 1.48 ms for rank 1 (later ones 63.8 us): their \
-             recordings began at different times; step 0 is left out of this section.",
+             recordings began at different times; step 0 is left out.",
         ],
     );
 }

@@ -34,8 +34,13 @@ use matching::Matching;
 /// Mismatches that are listed.
 const LISTED_MISMATCHES: usize = 20;
 
-/// Accounts for the communication kernels in the windows of all lanes.
-pub(crate) fn collectives(scope: LedgerScope, views: &[LaneView<'_>]) -> Collectives {
+/// Accounts for the communication kernels in the windows of all lanes; also names the steps (view,
+/// position on its lane) in which one waits for a rank whose recording began later: they are no
+/// steady steps.
+pub(crate) fn collectives(
+    scope: LedgerScope,
+    views: &[LaneView<'_>],
+) -> (Collectives, Vec<(usize, usize)>) {
     let whole_window = scope != LedgerScope::Steps;
     let mut keys = Keys::default();
     let lanes: Vec<Lane<'_>> =
@@ -56,8 +61,15 @@ pub(crate) fn collectives(scope: LedgerScope, views: &[LaneView<'_>]) -> Collect
         ),
         _ => None,
     };
+    let window_starts = views.iter().enumerate().flat_map(|(index, view)| {
+        let lane = lanes.iter().position(|lane| std::ptr::eq(lane.view, view));
+        let left_out = lane.map_or(&[][..], |lane| &left_out.windows[lane]);
+        let steps = view.selected.iter().zip(left_out);
+        steps.filter(|(_, left_out)| **left_out).map(move |(&step, _)| (index, step))
+    });
+    let window_starts = window_starts.collect();
     let left_out_count = left_out.kernels.iter().flatten().filter(|left_out| **left_out).count();
-    Collectives {
+    let collectives = Collectives {
         count: count as u64,
         left_out_count: left_out_count as u64,
         ranks: summary::ranks(&lanes, &left_out, &step_counts),
@@ -69,7 +81,8 @@ pub(crate) fn collectives(scope: LedgerScope, views: &[LaneView<'_>]) -> Collect
             .map(|matched| cross_rank(&lanes, matched, &left_out, &step_counts, whole_window)),
         no_cross_rank: no_cross_rank.map(str::to_owned),
         window_starts: left_out.found,
-    }
+    };
+    (collectives, window_starts)
 }
 
 /// The ranks' kernels on one clock.

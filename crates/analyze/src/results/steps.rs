@@ -59,6 +59,10 @@ pub struct StepTable {
     /// Steps that have no period and are left out: the last one of each rank, and first ones that
     /// began before the capture.
     pub cut_count: u64,
+    /// Steps of the wanted kind that are left out as a collective in them waits for a rank whose
+    /// recording began later (see `collectives.window_starts`).
+    #[serde(default)]
+    pub window_start_count: u64,
     /// Period of the selected steps over all ranks: from the start of a step's first GPU work to
     /// the start of the next step's.
     pub period_ns: Option<Distribution>,

@@ -48,6 +48,7 @@ pub(crate) fn count_marks(trace: &Trace, config: &Config) -> usize {
 fn marks_by_grammar(trace: &Trace, config: &Config) -> BTreeMap<Grammar, Vec<(Mark, MarkText)>> {
     let mut parsed: Vec<Option<Option<MarkText>>> = vec![None; trace.strings.len()];
     let mut marks: BTreeMap<Grammar, Vec<(Mark, MarkText)>> = BTreeMap::new();
+    let mut open_at = BTreeMap::new();
     let ranges = &trace.ranges;
     for row in (0..ranges.len()).filter(|&row| ranges.kind[row] != RangeKind::NvtxMark) {
         let name = ranges.name[row];
@@ -61,7 +62,17 @@ fn marks_by_grammar(trace: &Trace, config: &Config) -> BTreeMap<Grammar, Vec<(Ma
         if let Some(text) = text {
             let interval = Interval::new(ranges.start[row], ranges.duration[row]);
             let mark = Mark { thread: ranges.thread[row], interval };
-            marks.entry(text.grammar).or_default().push((mark, text.clone()));
+            let of_grammar = marks.entry(text.grammar).or_default();
+            let place = of_grammar.len();
+            // A mark that nobody ended is over when the next one begins.
+            let open = open_at.remove(&(text.grammar, mark.thread));
+            if let Some((open, _)) = open.and_then(|open: usize| of_grammar.get_mut(open)) {
+                open.interval.end = mark.interval.start;
+            }
+            if ranges.open[row] {
+                open_at.insert((text.grammar, mark.thread), place);
+            }
+            of_grammar.push((mark, text.clone()));
         }
     }
     for marks in marks.values_mut() {

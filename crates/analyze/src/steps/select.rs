@@ -46,6 +46,22 @@ impl LaneSteps {
     }
 }
 
+impl Selection {
+    /// The selection without these steps (lane, position); `None` when that changes nothing, or
+    /// leaves a lane without any.
+    pub(crate) fn without(&self, left_out: &[(usize, usize)]) -> Option<Self> {
+        let mut lanes = self.lanes.clone();
+        for (index, steps) in lanes.iter_mut().enumerate() {
+            let before = steps.len();
+            steps.retain(|step| !left_out.contains(&(index, *step)));
+            if steps.is_empty() && before > 0 {
+                return None;
+            }
+        }
+        (lanes != self.lanes).then(|| Self { kind: self.kind.clone(), lanes })
+    }
+}
+
 /// Works out periods and selects the steps that `config` asks for.
 pub(crate) fn select(
     detection: &Detection,
@@ -91,6 +107,7 @@ pub(crate) fn step_table(
     lanes: &[Lane<'_>],
     lane_steps: &[LaneSteps],
     selection: Option<&Selection>,
+    window_start_count: u64,
 ) -> StepTable {
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     let mut steps = Vec::new();
@@ -135,6 +152,7 @@ pub(crate) fn step_table(
         }),
         cut_count: steps.iter().filter(|s| s.start_ns.is_some() && s.period_ns.is_none()).count()
             as u64,
+        window_start_count,
         period_ns: distribution(selected().filter_map(|step| step.period_ns)),
         gpu_busy_ns: distribution(selected().filter_map(|step| step.gpu_busy_ns)),
         ranks,

@@ -115,7 +115,7 @@ fn window_start(start: &WindowStart) -> String {
     let wait = duration(start.window_start_wait_ns as f64);
     let later = duration(start.steady_ns);
     let left_out = match start.step {
-        Some(step) => format!("step {step} is left out of this section"),
+        Some(step) => format!("step {step} is left out"),
         None => "it is left out of this section".to_owned(),
     };
     match start.late_rank {

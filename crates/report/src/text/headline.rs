@@ -202,10 +202,15 @@ fn how_sure(report: &Report, style: &TerminalStyle) -> String {
     let mut found = sentence(&steps.explanation);
     if !kinds.is_empty() {
         found.push_str(&format!(" Found: {}", kinds.join(", ")));
-        match steps.cut_count {
-            0 => found.push('.'),
-            n => found.push_str(&format!("; left out, cut off by the window: {n}.")),
+        for (why, n) in [
+            ("cut off by the window", steps.cut_count),
+            ("waiting for a rank whose recording began later", steps.window_start_count),
+        ] {
+            if n > 0 {
+                found.push_str(&format!("; left out, {why}: {n}"));
+            }
         }
+        found.push('.');
     }
     let by = match steps.confidence {
         Confidence::None => String::new(),
