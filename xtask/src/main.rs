@@ -5,6 +5,7 @@ mod bench;
 mod ci;
 mod generate;
 mod replicate;
+mod rules;
 mod run;
 mod tidy;
 
@@ -22,7 +23,7 @@ struct Args {
 enum Task {
     /// Everything that must pass: format, lints, tests, tidy, generated docs, API docs, MSRV.
     Ci,
-    /// Checks the shape of the workspace: crate edges, file sizes, module docs, inherited settings.
+    /// Checks the shape of the workspace: crate edges, file sizes, module docs, inherited settings, rules.
     Tidy,
     /// Writes the generated parts of docs/reference.
     Gen {

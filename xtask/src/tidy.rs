@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
 
+use crate::rules;
 use crate::run::{cargo, output, root};
 
 /// No `.rs` file is longer than this, so that each can be read in one sitting.
@@ -58,6 +59,7 @@ pub(crate) fn run() -> Result<bool> {
         let folder = manifest.parent().context("a manifest without a folder")?;
         check_sources(folder, &mut problems)?;
     }
+    rules::check(&root(), &mut problems)?;
     for problem in &problems {
         println!("{problem}");
     }

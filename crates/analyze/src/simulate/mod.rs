@@ -179,4 +179,6 @@ fn works(view: &LaneView<'_>) -> Vec<Work> {
 }
 
 #[cfg(test)]
+mod corpus;
+#[cfg(test)]
 mod tests;

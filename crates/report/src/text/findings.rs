@@ -30,8 +30,8 @@ pub(super) fn findings(analysis: &Analysis, style: &TerminalStyle) -> String {
 }
 
 fn one(finding: &Finding, style: &TerminalStyle) -> String {
-    let indent = 10;
-    let code = style.paint(Tone::Warning, &format!("{:8}", finding.code));
+    let indent = 11;
+    let code = style.paint(Tone::Warning, &format!("{:9}", finding.code));
     let mut out = format!("  {code}{}\n", style.wrap(&printable(&finding.headline), indent));
     let mut line = |text: String| {
         out.push_str(&format!("{:indent$}{}\n", "", style.wrap(&printable(&text), indent)));
