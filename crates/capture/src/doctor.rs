@@ -1,6 +1,6 @@
 //! What can be captured at a server, with which instrument, and why not with the others.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 use steptally_trace_model::manifest::{CapturedGpu, CapturedServer};
@@ -64,8 +64,11 @@ pub enum Availability {
 /// What speaks for and against an instrument.
 #[derive(Clone, Debug, Serialize)]
 pub struct Advice {
-    /// `http_endpoint`, `torch_hook`, `nsys_launch`, `nsys_session`, `nsys_capture_range`.
+    /// `http_endpoint`, `torch_hook`, `nsys_launch`, `nsys_session`, `nsys_capture_range`,
+    /// `nvtx_markers`.
     pub instrument: &'static str,
+    /// Whether it records nothing by itself, and adds to nsys.
+    pub is_addition: bool,
     /// Whether it is the one to take.
     pub chosen: bool,
     /// Whether it can be used.
@@ -98,10 +101,6 @@ pub async fn diagnose(
     let gpus = if place.is_this_machine && !info.replay { place::gpus().await } else { Vec::new() };
     let hook_loaded =
         hook.is_some_and(|folder| TorchHook::loaded_in(folder).is_ok_and(|pids| !pids.is_empty()));
-    let existing = folder
-        .ancestors()
-        .find(|path| path.is_dir())
-        .map_or_else(|| PathBuf::from("."), Path::to_owned);
     Ok(Diagnosis {
         schema_version: DIAGNOSIS_VERSION,
         replay: info.replay,
@@ -115,7 +114,7 @@ pub async fn diagnose(
         on_this_machine: place.is_this_machine,
         pid: place.pid,
         output_readable: output_readable(&place),
-        free_bytes: place::free_bytes(&existing),
+        free_bytes: place::free_near(folder),
         gpus,
         instruments: weigh(&info, &place, client, hook_loaded),
     })
@@ -126,17 +125,32 @@ fn output_readable(place: &Place) -> Option<bool> {
 }
 
 fn weigh(info: &ServerInfo, place: &Place, client: &Client, hook_loaded: bool) -> Vec<Advice> {
-    let mut all = vec![
-        endpoint(info, place, client),
-        hook(info, hook_loaded),
+    choose(instruments(info, place, &client.url(), client.has_admin_key(), hook_loaded))
+}
+
+/// Everything that could record a server at `url`.
+pub(crate) fn instruments(
+    info: &ServerInfo,
+    place: &Place,
+    url: &str,
+    has_admin_key: bool,
+    hook_loaded: bool,
+) -> Vec<Advice> {
+    vec![
+        endpoint(info, place, url, has_admin_key),
+        hook(info, url, hook_loaded),
         nsys_launch(info),
         nsys_range(info),
         nsys_session(info),
-    ];
-    // The first that can be used now, else the first that can be used at all.
-    let best = [Availability::Now, Availability::AfterRestart]
-        .into_iter()
-        .find_map(|wanted| all.iter().position(|advice| advice.available == wanted));
+        nvtx(info),
+    ]
+}
+
+/// Puts the best first: one that can be used now, else one that can be used at all.
+pub(crate) fn choose(mut all: Vec<Advice>) -> Vec<Advice> {
+    let best = [Availability::Now, Availability::AfterRestart].into_iter().find_map(|wanted| {
+        all.iter().position(|advice| advice.available == wanted && !advice.is_addition)
+    });
     if let Some(best) = best {
         all[best].chosen = true;
         let chosen = all.remove(best);
@@ -162,10 +176,10 @@ fn graphs(info: &ServerInfo) -> &'static str {
 const TORCH_COST: &str = "slows the host: eager steps by a third to a half, steps of CUDA graphs twofold; a stall of 0.1 to \
     1 s for small models while it writes, more with stacks and many steps";
 
-fn endpoint(info: &ServerInfo, place: &Place, client: &Client) -> Advice {
+fn endpoint(info: &ServerInfo, place: &Place, url: &str, has_admin_key: bool) -> Advice {
     let mut reasons_for = Vec::new();
     let mut reasons_against = Vec::new();
-    let mut how = vec![format!("steptally profile --url {} --out DIR", client.url())];
+    let mut how = vec![format!("steptally profile --url {url} --out DIR")];
     let mut available = Availability::Now;
     match (info.engine, info.profile_endpoint) {
         (Engine::Sglang, _) => {
@@ -175,8 +189,7 @@ fn endpoint(info: &ServerInfo, place: &Place, client: &Client) -> Advice {
         (Engine::Vllm, Some(true)) => {
             reasons_for.push("the server was started with a profiler".to_owned());
             how = vec![format!(
-                "steptally profile --url {} --server-dir ITS_PROFILER_DIR --ranks N --out DIR",
-                client.url()
+                "steptally profile --url {url} --server-dir ITS_PROFILER_DIR --ranks N --out DIR"
             )];
         }
         (Engine::Vllm, _) => {
@@ -201,7 +214,7 @@ fn endpoint(info: &ServerInfo, place: &Place, client: &Client) -> Advice {
             how.clear();
         }
     }
-    if info.needs_admin_key == Some(true) && !client.has_admin_key() {
+    if info.needs_admin_key == Some(true) && !has_admin_key {
         reasons_against
             .push("the server has an admin key, which is needed: --admin-key".to_owned());
     }
@@ -221,6 +234,7 @@ fn endpoint(info: &ServerInfo, place: &Place, client: &Client) -> Advice {
     }
     Advice {
         instrument: "http_endpoint",
+        is_addition: false,
         chosen: false,
         available,
         reasons_for,
@@ -231,7 +245,7 @@ fn endpoint(info: &ServerInfo, place: &Place, client: &Client) -> Advice {
     }
 }
 
-fn hook(info: &ServerInfo, loaded: bool) -> Advice {
+fn hook(info: &ServerInfo, url: &str, loaded: bool) -> Advice {
     let is_python = matches!(info.engine, Engine::Sglang | Engine::Vllm);
     let available = match (is_python, loaded) {
         (true, true) => Availability::Now,
@@ -249,13 +263,14 @@ fn hook(info: &ServerInfo, loaded: bool) -> Advice {
         vec![
             "steptally doctor --write-hook HOOK_DIR".to_owned(),
             "start the server with PYTHONPATH=HOOK_DIR STEPTALLY_HOOK_DIR=CONTROL_DIR in its environment".to_owned(),
-            "steptally profile --url URL --hook CONTROL_DIR --out DIR".to_owned(),
+            format!("steptally profile --url {url} --hook CONTROL_DIR --out DIR"),
         ]
     } else {
         Vec::new()
     };
     Advice {
         instrument: "torch_hook",
+        is_addition: false,
         chosen: false,
         available,
         reasons_for: vec![
@@ -286,6 +301,7 @@ fn nsys_launch(info: &ServerInfo) -> Advice {
     }
     Advice {
         instrument: "nsys_launch",
+        is_addition: false,
         chosen: false,
         available: Availability::AfterRestart,
         reasons_for: vec![
@@ -315,6 +331,7 @@ fn nsys_range(info: &ServerInfo) -> Advice {
     };
     Advice {
         instrument: "nsys_capture_range",
+        is_addition: false,
         chosen: false,
         available: if is_known { Availability::AfterRestart } else { Availability::No },
         reasons_for: vec!["records exactly the steps that are asked for".to_owned()],
@@ -331,6 +348,7 @@ fn nsys_range(info: &ServerInfo) -> Advice {
 fn nsys_session(_: &ServerInfo) -> Advice {
     Advice {
         instrument: "nsys_session",
+        is_addition: false,
         chosen: false,
         available: Availability::AfterRestart,
         reasons_for: vec!["starts and stops as often as wanted while the server runs".to_owned()],
@@ -341,6 +359,40 @@ fn nsys_session(_: &ServerInfo) -> Advice {
             "nsys launch --session-new=s -t cuda,nvtx --cuda-graph-trace=node --trace-fork-before-exec=true SERVER_COMMAND".to_owned(),
             "nsys start --session=s -o run && sleep 2 && nsys stop --session=s".to_owned(),
         ],
+    }
+}
+
+/// Marks of steps and layers for nsys.
+fn nvtx(info: &ServerInfo) -> Advice {
+    let how = match info.engine {
+        Engine::Sglang => vec![
+            "start SGLang with --enable-layerwise-nvtx-marker and SGLANG_ENABLE_NVTX_SCHEDULER=1, under nsys -t cuda,nvtx".to_owned(),
+        ],
+        Engine::Vllm => vec![
+            "start vLLM with VLLM_NVTX_SCOPES_FOR_PROFILING=1, under nsys -t cuda,nvtx".to_owned(),
+        ],
+        Engine::TensorRtLlm => vec![
+            "start it with TLLM_LLMAPI_ENABLE_NVTX=1, under nsys -t cuda,nvtx".to_owned(),
+        ],
+        Engine::LlamaCpp => Vec::new(),
+    };
+    let mut reasons_against = vec![
+        "markers fire when Python runs: under CUDA graphs that is at the capture, not at a replay"
+            .to_owned(),
+    ];
+    if how.is_empty() {
+        reasons_against.insert(0, "llama.cpp has none".to_owned());
+    }
+    Advice {
+        instrument: "nvtx_markers",
+        is_addition: true,
+        chosen: false,
+        available: if how.is_empty() { Availability::No } else { Availability::AfterRestart },
+        reasons_for: vec!["steps and layers get their names in an nsys capture".to_owned()],
+        reasons_against,
+        cost: "a fraction of a microsecond a marker on the host, 2 to 3 us while nsys records",
+        blind_to: "everything else: they are marks, and need nsys to be recorded".to_owned(),
+        how,
     }
 }
 

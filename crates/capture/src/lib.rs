@@ -6,6 +6,7 @@ mod doctor;
 pub mod engine;
 mod error;
 mod files;
+pub mod host;
 pub mod http;
 pub mod load;
 mod lock;

@@ -88,6 +88,12 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
     bytes
 }
 
+/// The same for a folder that may not be there yet: of the nearest above that is.
+pub(crate) fn free_near(folder: &Path) -> Option<u64> {
+    let existing = folder.ancestors().find(|path| path.is_dir());
+    free_bytes(existing.unwrap_or(Path::new(".")))
+}
+
 /// The user that this process runs as.
 #[must_use]
 pub fn own_user() -> Option<u32> {
@@ -97,7 +103,12 @@ pub fn own_user() -> Option<u32> {
 
 /// The GPUs of this machine, as `nvidia-smi` tells; none when it is not there or hangs.
 pub async fn gpus() -> Vec<CapturedGpu> {
-    let mut command = tokio::process::Command::new("nvidia-smi");
+    gpus_by(Path::new("nvidia-smi")).await
+}
+
+/// The GPUs as this `nvidia-smi` tells.
+pub(crate) async fn gpus_by(program: &Path) -> Vec<CapturedGpu> {
+    let mut command = tokio::process::Command::new(program);
     command
         .args([
             "--query-gpu=index,name,driver_version,clocks.sm,clocks.mem,power.limit",

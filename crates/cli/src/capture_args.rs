@@ -17,6 +17,7 @@ const DOCTOR_EXAMPLES: &str = "\
 Examples:
   steptally doctor --url http://127.0.0.1:30000
   steptally doctor --url http://127.0.0.1:30000 --format json | jq .instruments[0]
+  steptally doctor --host
   steptally doctor --write-hook /opt/steptally-hook";
 
 /// Where a server is, and its keys.
@@ -148,16 +149,21 @@ pub(crate) enum RecordedActivity {
     Gpu,
 }
 
-/// Tell what can be captured at a server, and how
+/// Tell what can be captured at a server, or on this machine, and how
 ///
-/// Asks the server about itself and weighs the instruments: its profile endpoints, the torch hook,
-/// nsys. Starts nothing and sends no request to the model.
+/// Asks the server about itself, or looks for servers among this machine's processes, and weighs the
+/// instruments: profile endpoints, the torch hook, nsys, NVTX. Starts nothing and sends no request to the
+/// model.
 #[derive(Debug, Args)]
 #[command(after_help = DOCTOR_EXAMPLES)]
 pub(crate) struct DoctorArgs {
     /// The server's URL
-    #[arg(long, value_name = "URL", required_unless_present = "write_hook")]
+    #[arg(long, value_name = "URL", required_unless_present_any = ["write_hook", "host"])]
     pub(crate) url: Option<String>,
+
+    /// Look at this machine instead: servers that run here, GPUs, nsys, permissions, disk
+    #[arg(long, conflicts_with_all = ["url", "write_hook"])]
+    pub(crate) host: bool,
 
     #[command(flatten)]
     pub(crate) keys: KeyArgs,

@@ -174,6 +174,23 @@ fn a_doctor_of_a_replay() {
 }
 
 #[test]
+fn a_doctor_of_this_machine() {
+    // What it finds depends on the machine; that it says all of it does not.
+    let (code, stdout, stderr) = run(&["doctor", "--host"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    for row in ["GPUs", "driver", "nsys", "ptrace_scope", "perf_event", "GPU counters", "free on"] {
+        assert!(stdout.contains(&format!("\n  {row}")), "{row}: {stdout}");
+    }
+    let (code, stdout, _) = run(&["doctor", "--host", "--format", "json"]);
+    assert_eq!(code, 0);
+    let found: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(found["schema_version"], 1);
+    assert!(found["servers"].is_array() && found["free_bytes"].is_u64(), "{found}");
+    let (code, ..) = run(&["doctor", "--host", "--url", "http://127.0.0.1:1"]);
+    assert_eq!(code, 2);
+}
+
+#[test]
 fn a_hook_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let hook = folder.path().join("hook");

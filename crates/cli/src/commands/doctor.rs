@@ -1,13 +1,14 @@
-//! `steptally doctor`: what can be captured at a server, and how?
+//! `steptally doctor`: what can be captured at a server or on this machine, and how?
 
 use std::path::Path;
 
 use steptally_capture::backend::install_hook;
+use steptally_capture::host::{HostSource, diagnose_host};
 use steptally_capture::{Advice, Availability, Diagnosis, diagnose};
 use steptally_report::{capture_text, to_json};
 use steptally_trace_model::manifest::CaptureManifest;
 
-use super::profile;
+use super::{host, profile};
 use crate::args::Format;
 use crate::capture_args::DoctorArgs;
 use crate::failure::{Code, Failure};
@@ -17,6 +18,16 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Code, Failure> {
     if let Some(folder) = &args.write_hook {
         install_hook(folder).map_err(profile::failed)?;
         output::write(&hook_text(folder), None)?;
+        return Ok(Code::Ok);
+    }
+    if args.host {
+        let source = HostSource::this_machine();
+        let found = profile::runtime()?.block_on(diagnose_host(&source, &args.out));
+        let text = match args.format {
+            Format::Json => to_json(&found),
+            Format::Text => host::text(&found),
+        };
+        output::write(&text, None)?;
         return Ok(Code::Ok);
     }
     let client = profile::client(args.url.as_deref().unwrap_or_default(), &args.keys)?;
@@ -97,7 +108,8 @@ fn text(diagnosis: &Diagnosis) -> String {
     out
 }
 
-fn instrument(advice: &Advice) -> String {
+/// What speaks for and against an instrument.
+pub(super) fn instrument(advice: &Advice) -> String {
     let available = match advice.available {
         Availability::Now => "can be used now",
         Availability::AfterRestart => "after a restart of the server",

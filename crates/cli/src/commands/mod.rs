@@ -6,6 +6,7 @@ mod demo;
 mod diff;
 mod doctor;
 mod explain;
+mod host;
 mod inspect;
 mod profile;
 mod redact;
