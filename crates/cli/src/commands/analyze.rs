@@ -19,6 +19,14 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
         return Ok(Code::Ok);
     };
     let sections = sections(&args)?;
+    output::check_not_input(to_file, path)?;
+    // The rules are made ready while the trace is read.
+    let (categories, import) = std::thread::scope(|threads| {
+        let rules = threads.spawn(|| categories(args.rules.as_deref()));
+        let import = input::read(path, &args.reading);
+        (rules.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause)), import)
+    });
+    let (categories, import) = (categories?, import?);
     let mut config = Config {
         kind: args.kind.map(|kind| kind.to_lowercase()),
         steps: args.steps,
@@ -27,11 +35,9 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
         num_layers: args.layers,
         kv_token_capacity: args.kv_tokens,
         baseline: None,
-        categories: categories(args.rules.as_deref())?,
+        categories,
         sections,
     };
-    output::check_not_input(to_file, path)?;
-    let import = input::read(path, &args.reading)?;
     if let Some(manifest) = input::manifest(path)? {
         input::configure(&mut config, &manifest);
     }

@@ -16,7 +16,11 @@ use crate::ImportOptions;
 pub(super) type Rows = Option<(i64, i64)>;
 
 /// Fewest row ids in a piece, so that a piece is worth its start.
+const SMALLEST: u64 = 1 << 12;
+/// Row ids in a piece of a large table.
 const PIECE: u64 = 1 << 17;
+/// Into how many pieces a table of few is cut, so that all threads have a share.
+const SHARES: u64 = 4;
 /// Most pieces of a table, whatever its row ids are.
 const PIECES: u64 = 512;
 
@@ -130,7 +134,7 @@ fn plan(source: &Source, connection: &Connection) -> Vec<Task> {
         match row_ids(connection, table).filter(|_| !whole) {
             Some((first, last)) => {
                 let span = last.abs_diff(first);
-                let step = PIECE.max(span / PIECES + 1);
+                let step = (span / SHARES + 1).clamp(SMALLEST, PIECE).max(span / PIECES + 1);
                 let mut from = first;
                 loop {
                     let to = from.saturating_add_unsigned(step - 1).min(last);
