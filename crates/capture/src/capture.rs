@@ -20,7 +20,7 @@ use crate::lock::Lock;
 use crate::preflight;
 use crate::record::ManifestFile;
 use crate::secret::Redactor;
-use crate::session::{Ask, Ending, Event, Limits, Observation, Phase, Session, Step};
+use crate::session::{Ask, Conduct, Ending, Event, Limits, Observation, Phase, Session, Step};
 
 /// How a profiler is to be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ struct Driver {
     progress: Progress,
     phase: Phase,
     info: Option<ServerInfo>,
-    backend: Option<Box<dyn Backend>>,
+    backend: Option<Result<Box<dyn Backend>, Failure>>,
     incoming: PathBuf,
     traces: TraceFolder,
     source: Option<LoadSource>,
@@ -319,8 +319,11 @@ impl Driver {
         } else {
             TraceFolder::shared(self.incoming.clone())
         };
-        let conduct = ready.backend.conduct();
-        self.manifest.manifest.expected_ranks = ready.backend.expected_ranks().unwrap_or_default();
+        let mut conduct = Conduct::default();
+        if let Ok(backend) = &ready.backend {
+            conduct = backend.conduct();
+            self.manifest.manifest.expected_ranks = backend.expected_ranks().unwrap_or_default();
+        }
         self.backend = Some(ready.backend);
         self.source = Some(ready.source);
         self.lock = ready.lock;
@@ -349,6 +352,8 @@ impl Driver {
     }
 
     async fn begin_load(&mut self) -> Result<(), Failure> {
+        // Without a profiler there is nothing to be loaded for.
+        self.backend()?;
         let tpot =
             self.manifest.manifest.baseline_before.as_ref().map(|baseline| baseline.tpot_ns.median);
         let shape = preflight::capture_shape(&self.options, self.info.as_ref(), tpot);
@@ -363,7 +368,7 @@ impl Driver {
     }
 
     fn backend(&self) -> Result<&dyn Backend, Failure> {
-        self.backend.as_deref().ok_or_else(not_ready)
+        backend(self.backend.as_ref())
     }
 
     async fn start(&mut self) -> Event {
@@ -392,7 +397,7 @@ impl Driver {
 
     async fn look(&mut self) -> Result<Observation, Failure> {
         tokio::time::sleep(self.options.limits.look).await;
-        let Some(backend) = &self.backend else { return Err(not_ready()) };
+        let backend = backend(self.backend.as_ref())?;
         let files = self.traces.look(&|name| backend.rank_of(name))?;
         let foreign = files.iter().find_map(|file| match &file.state {
             State::Foreign(what) => Some((file.name.clone(), what.clone())),
@@ -433,7 +438,7 @@ impl Driver {
     }
 
     async fn collect(&mut self) -> Result<(), Failure> {
-        let Some(backend) = &self.backend else { return Err(not_ready()) };
+        let backend = backend(self.backend.as_ref())?;
         let place = self.options.folder.clone();
         // The folder is read in one go: a capture has a file or two per rank.
         let (files, failure) = self.traces.collect(&place, &|name| backend.rank_of(name))?;
@@ -506,6 +511,10 @@ impl Driver {
             _ => ending,
         }
     }
+}
+
+fn backend(backend: Option<&Result<Box<dyn Backend>, Failure>>) -> Result<&dyn Backend, Failure> {
+    backend.ok_or_else(not_ready)?.as_deref().map_err(Clone::clone)
 }
 
 fn not_ready() -> Failure {

@@ -39,6 +39,8 @@ pub enum GenerateApi {
         /// The `model` that requests name.
         model: String,
     },
+    /// llama.cpp's own `/completion`, which counts tokens piece by piece.
+    LlamaCpp,
 }
 
 /// Sends requests of one kind.
@@ -172,6 +174,17 @@ impl LoadSource {
                     "stream_options": {"include_usage": true, "continuous_usage_stats": true},
                 }),
             ),
+            GenerateApi::LlamaCpp => (
+                "/completion",
+                json!({
+                    "prompt": ids,
+                    "n_predict": shape.output_len,
+                    "temperature": 0,
+                    "ignore_eos": true,
+                    "cache_prompt": false,
+                    "stream": true,
+                }),
+            ),
         };
         let unexpected = |what: String| HttpError::new(path, HttpErrorKind::Unexpected(what));
         let mut body = self.client.stream(path, &body, self.limits.first).await?;
@@ -193,12 +206,15 @@ impl LoadSource {
                     }
                     return Ok(timing);
                 }
-                let count = read_chunk(&payload, timing.count()).map_err(unexpected)?;
+                let (count, is_last) = read_chunk(&payload, timing.count()).map_err(unexpected)?;
                 if count > timing.count() {
                     if timing.tokens.is_empty() {
                         flowing.fetch_add(1, Ordering::Relaxed);
                     }
                     timing.tokens.push((now, count));
+                }
+                if is_last && !timing.tokens.is_empty() {
+                    return Ok(timing);
                 }
             }
         }
@@ -268,6 +284,11 @@ struct Chunk {
     #[serde(default)]
     choices: Vec<Choice>,
     error: Option<Value>,
+    /// llama.cpp: tokens so far.
+    tokens_predicted: Option<u64>,
+    /// llama.cpp: whether it is the last event.
+    #[serde(default)]
+    stop: bool,
 }
 
 #[derive(Deserialize)]
@@ -281,8 +302,9 @@ struct Choice {
     text: String,
 }
 
-/// Tokens so far by one event: as it says, else one more than `before` for a piece of text.
-fn read_chunk(payload: &str, before: u64) -> Result<u64, String> {
+/// Tokens so far by one event: as it says, else one more than `before` for a piece of text. And whether
+/// it says that it is the last.
+fn read_chunk(payload: &str, before: u64) -> Result<(u64, bool), String> {
     let chunk: Chunk = serde_json::from_str(payload).map_err(|error| {
         format!(
             "an event of the stream is not understood ({error}): {}",
@@ -292,9 +314,13 @@ fn read_chunk(payload: &str, before: u64) -> Result<u64, String> {
     if let Some(error) = chunk.error {
         return Err(format!("the server broke off: {}", crate::http::short(&error.to_string())));
     }
-    let stated = chunk.meta_info.or(chunk.usage).and_then(|counted| counted.completion_tokens);
+    let stated = chunk
+        .meta_info
+        .or(chunk.usage)
+        .and_then(|counted| counted.completion_tokens)
+        .or(chunk.tokens_predicted);
     let piece = chunk.choices.iter().any(|choice| !choice.text.is_empty());
-    Ok(stated.unwrap_or(before + u64::from(piece)))
+    Ok((stated.unwrap_or(before + u64::from(piece)), chunk.stop))
 }
 
 /// Token ids without meaning, and not the same for any two seeds.
@@ -349,15 +375,21 @@ mod tests {
         let counts: Vec<u64> = sglang
             .lines()
             .filter_map(|line| line.strip_prefix("data: {"))
-            .map(|rest| read_chunk(&format!("{{{rest}"), 0).unwrap())
+            .map(|rest| read_chunk(&format!("{{{rest}"), 0).unwrap().0)
             .collect();
         assert_eq!(counts, [1, 2, 3, 4]);
         assert_eq!(
             read_chunk(r#"{"choices":[{"text":" a"}],"usage":{"completion_tokens":7}}"#, 3),
-            Ok(7)
+            Ok((7, false))
         );
-        assert_eq!(read_chunk(r#"{"choices":[{"text":" a"}]}"#, 3), Ok(4));
-        assert_eq!(read_chunk(r#"{"choices":[],"usage":{"completion_tokens":4}}"#, 4), Ok(4));
+        assert_eq!(read_chunk(r#"{"choices":[{"text":" a"}]}"#, 3), Ok((4, false)));
+        assert_eq!(
+            read_chunk(r#"{"choices":[],"usage":{"completion_tokens":4}}"#, 4),
+            Ok((4, false))
+        );
+        let llama = |stop| format!(r#"{{"content":"","stop":{stop},"tokens_predicted":9}}"#);
+        assert_eq!(read_chunk(&llama(false), 8), Ok((9, false)));
+        assert_eq!(read_chunk(&llama(true), 9), Ok((9, true)));
         assert!(
             read_chunk(r#"{"error":{"message":"out of memory"}}"#, 0)
                 .unwrap_err()

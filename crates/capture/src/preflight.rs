@@ -21,7 +21,8 @@ use crate::place::{self, Place};
 /// What a capture begins with.
 pub(crate) struct Ready {
     pub(crate) info: ServerInfo,
-    pub(crate) backend: Box<dyn Backend>,
+    /// The profiler, or why there is none: then speed is all that can be measured.
+    pub(crate) backend: Result<Box<dyn Backend>, Failure>,
     pub(crate) source: LoadSource,
     /// The folder that the server writes into.
     pub(crate) incoming: PathBuf,
@@ -83,6 +84,14 @@ pub(crate) async fn check(
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |now| u64::from(now.subsec_nanos()) << 8),
     };
+    if info.requests.is_none() {
+        remarks.push("the server does not say whether it has other requests".to_owned());
+    }
+    if let Some(failure) = no_profiler(&info) {
+        let incoming = options.folder.join("incoming");
+        let backend = Err(failure);
+        return Ok(Ready { info, backend, source, incoming, owns_incoming: true, lock, remarks });
+    }
     let (incoming, server_folder, owns_incoming) = folders(options, &info)?;
     if owns_incoming {
         check_place(&place, options, &mut remarks)?;
@@ -101,10 +110,27 @@ pub(crate) async fn check(
         steps: options.steps,
         body: backend.request(),
     });
-    if info.requests.is_none() {
-        remarks.push("the server does not say whether it has other requests".to_owned());
+    Ok(Ready { info, backend: Ok(backend), source, incoming, owns_incoming, lock, remarks })
+}
+
+/// Why an engine has no profiler that could be reached: no version of it, or none that is known.
+fn no_profiler(info: &ServerInfo) -> Option<Failure> {
+    const KEPT: &str = "its speed was measured, nothing was recorded";
+    match info.engine {
+        Engine::Sglang | Engine::Vllm => None,
+        Engine::TensorRtLlm => {
+            let also = match info.profile_endpoint {
+                Some(true) => "; it has /start_profile, whose traces steptally does not know yet",
+                _ => "",
+            };
+            Some(Failure::new("no_profiler", format!("TensorRT-LLM cannot be profiled over HTTP: {KEPT}{also}"))
+                .hint("restart it with TLLM_PROFILE_START_STOP=100-110 in its environment: with TLLM_TORCH_PROFILE_TRACE=FILE too for a torch trace, or under nsys profile --capture-range=cudaProfilerApi; iterations are counted from its start; steptally doctor --url says more"))
+        }
+        Engine::LlamaCpp => Some(
+            Failure::new("no_profiler", format!("llama.cpp has no profiler of its own: {KEPT}"))
+                .hint("restart it under nsys launch, and record with nsys start and nsys stop while it has requests; steptally doctor --url says how"),
+        ),
     }
-    Ok(Ready { info, backend, source, incoming, owns_incoming, lock, remarks })
 }
 
 fn check_disk(options: &CaptureOptions) -> Result<(), Failure> {
@@ -213,11 +239,7 @@ fn api(info: &ServerInfo) -> Result<GenerateApi, Failure> {
                 Failure::new("unexpected_reply", "/v1/models: the server names no model")
             })?,
         }),
-        Engine::LlamaCpp => Err(Failure::new(
-            "no_profiler",
-            "llama.cpp has no profiler that can be reached over HTTP",
-        )
-        .hint("run its server under nsys: steptally doctor says how")),
+        Engine::LlamaCpp => Ok(GenerateApi::LlamaCpp),
     }
 }
 
@@ -302,23 +324,26 @@ fn backend(
     match info.engine {
         Engine::Sglang => {
             if info.needs_admin_key == Some(true) && !client.has_admin_key() {
-                return Err(Failure::new("unauthorized", "the server was started with an admin key, and only that one may profile")
-                    .hint("give --admin-key, or STEPTALLY_ADMIN_KEY"));
+                return Err(Failure::new(
+                    "unauthorized",
+                    "the server was started with an admin key, and only that one may profile",
+                )
+                .hint("give --admin-key, or STEPTALLY_ADMIN_KEY"));
             }
             Ok(Box::new(SglangEndpoint::new(client, info, recording)?))
         }
-        Engine::Vllm if info.profile_endpoint == Some(false) => {
-            Err(Failure::new("no_profiler", "this vLLM was started without a profiler: it has no /start_profile")
-                .hint(VLLM_PROFILER_HINT))
-        }
+        Engine::Vllm if info.profile_endpoint == Some(false) => Err(Failure::new(
+            "no_profiler",
+            "this vLLM was started without a profiler: it has no /start_profile",
+        )
+        .hint(VLLM_PROFILER_HINT)),
         Engine::Vllm => {
             // Long enough for steps that a profiler makes several times longer.
             let record_for = Duration::from_millis(1000 + 100 * u64::from(options.steps));
             Ok(Box::new(VllmEndpoint::new(client, recording, record_for, options.ranks)))
         }
-        Engine::TensorRtLlm => Err(Failure::new("no_profiler", "TensorRT-LLM cannot be profiled over HTTP by this version of steptally")
-            .hint("restart it with TLLM_PROFILE_START_STOP=A-B and TLLM_TORCH_PROFILE_TRACE=FILE, and analyse the file; steptally doctor says more")),
-        Engine::LlamaCpp => Err(Failure::new("no_profiler", "llama.cpp has no profiler that can be reached over HTTP")
-            .hint("run its server under nsys: steptally doctor says how")),
+        Engine::TensorRtLlm | Engine::LlamaCpp => {
+            Err(no_profiler(info).unwrap_or_else(|| Failure::new("no_profiler", "no profiler")))
+        }
     }
 }

@@ -318,3 +318,60 @@ async fn vllm_without_a_profiler_or_with_a_session() {
     let world = vllm_with(&[Fault::AlreadyProfiling]).await;
     expect(&world, "already_profiling", "409", 0);
 }
+
+/// A capture of an engine that has no profiler to reach.
+async fn without_profiler(engine: Engine) -> World {
+    let mut options = ReplayOptions::new(recorded(1));
+    options.recorded.engine = engine;
+    let alone = |options: &mut CaptureOptions| options.shape.batch_size = 1;
+    let world = run(options, Keys::default(), alone, None).await;
+    world.check();
+    assert_eq!((world.starts(), world.stops()), (0, 0));
+    let manifest = world.manifest();
+    // 2 rounds of a request, at the pace of the replay: 1.139 ms a step, timers of 1 ms.
+    let baseline = manifest.baseline_before.unwrap();
+    assert_eq!((baseline.requests, baseline.failed_requests), (2, 0));
+    assert!((1.1e6..1.2e6).contains(&baseline.tpot_ns.median), "{:?}", baseline.tpot_ns);
+    // Nothing was recorded, and no load was begun for it.
+    assert!(manifest.profiler.is_none() && manifest.load.is_none());
+    assert!(manifest.files.is_empty() && manifest.baseline_after.is_none());
+    assert_eq!(world.phases.last(), Some(&Phase::Done));
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn llama_cpp_has_no_profiler_but_a_speed() {
+    let world = without_profiler(Engine::LlamaCpp).await;
+    expect(&world, "no_profiler", "under nsys launch", 0);
+    let server = world.manifest().server.unwrap();
+    assert_eq!(
+        (server.engine.as_str(), server.version.as_deref()),
+        ("llama_cpp", Some("b6871-1f5accb8"))
+    );
+    assert_eq!(server.model.as_deref(), Some("/srv/model/a.gguf"));
+    // 2 requests of the warm-up and 2 of the baseline.
+    assert_eq!(world.replay.count("/completion"), 4);
+    // It says 4 slots and a context of 4096.
+    let options = |change: fn(&mut CaptureOptions)| async move {
+        let mut options = ReplayOptions::new(recorded(1));
+        options.recorded.engine = Engine::LlamaCpp;
+        run(options, Keys::default(), change, None).await
+    };
+    let world = options(|options| options.shape.batch_size = 5).await;
+    expect(&world, "load_shape", "at most 4 requests", 0);
+    let world = options(|options| options.shape.input_len = 4090).await;
+    expect(&world, "load_shape", "context of 4096", 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tensorrt_llm_has_no_profiler_over_http_but_a_speed() {
+    let world = without_profiler(Engine::TensorRtLlm).await;
+    expect(&world, "no_profiler", "TLLM_PROFILE_START_STOP", 0);
+    let server = world.manifest().server.unwrap();
+    assert_eq!(
+        (server.engine.as_str(), server.version.as_deref()),
+        ("tensorrt_llm", Some("1.2.0"))
+    );
+    assert_eq!(server.model.as_deref(), Some("/srv/model/A"));
+    assert_eq!(world.replay.count("/v1/completions"), 4);
+}

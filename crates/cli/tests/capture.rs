@@ -298,3 +298,32 @@ fn one_capture_at_a_time() {
     let (code, _, stderr) = run(&[&arguments[..], &[&out("third")]].concat());
     assert_eq!(code, 0, "{stderr}");
 }
+
+#[test]
+fn an_engine_without_a_profiler_is_at_least_timed() {
+    use steptally_capture::engine::Engine;
+    use steptally_capture::replay::{Recorded, Replay, ReplayOptions};
+
+    let mut recorded = Recorded::demo();
+    recorded.engine = Engine::LlamaCpp;
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    let replay = runtime.block_on(Replay::listen(ReplayOptions::new(recorded), any)).unwrap();
+    let url = format!("http://{}", replay.address().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let arguments = ["profile", "--url", &url, "--rounds", "2", "--out", out.to_str().unwrap()];
+    let (code, stdout, stderr) = run(&arguments);
+    assert_eq!(code, 4, "{stderr}");
+    assert!(stderr.contains("error: llama.cpp has no profiler of its own: its speed"), "{stderr}");
+    assert!(stderr.contains("hint: restart it under nsys launch"), "{stderr}");
+    assert!(stdout.contains("Without a profiler an output token takes 1."), "{stdout}");
+    assert!(manifest(&out)["baseline_before"]["tpot_ns"]["n"] == 2);
+    let (code, stdout, _) = run(&["doctor", "--url", &url]);
+    assert_eq!(code, 0);
+    assert!(
+        stdout.contains("NSYS_LAUNCH: after a restart of the server  <- take this"),
+        "{stdout}"
+    );
+    assert!(stdout.contains("HTTP_ENDPOINT: cannot be used"), "{stdout}");
+}

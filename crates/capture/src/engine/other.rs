@@ -13,6 +13,7 @@ pub(super) async fn llama_cpp(client: &Client, models: &Value) -> Result<ServerI
     info.model.clone_from(&info.served_name);
     info.profile_endpoint = Some(false);
     info.parallel.nodes = Some(1);
+    info.replay = !models["steptally_replay"].is_null();
     match client.get("/props", ANSWER_LIMIT).await {
         Ok(reply) => {
             let props = parse(&reply, "/props")?;
@@ -41,6 +42,7 @@ pub(super) async fn tensorrt_llm(client: &Client, models: &Value) -> Result<Serv
     let mut info = ServerInfo::new(Engine::TensorRtLlm);
     info.served_name = as_text(&models["data"][0]["id"]);
     info.model.clone_from(&info.served_name);
+    info.replay = !models["steptally_replay"].is_null();
     info.profile_endpoint = client.has_endpoint("/start_profile", ANSWER_LIMIT).await?;
     match client.get("/version", ANSWER_LIMIT).await {
         Ok(reply) => info.version_text = as_text(&parse(&reply, "/version")?["version"]),

@@ -28,6 +28,9 @@ const LOADS: &str = include_str!("../../data/sglang-loads.json");
 const GET_LOAD: &str = include_str!("../../data/sglang-get_load.json");
 const BAD_JSON: &str = include_str!("../../data/sglang-bad-json.json");
 
+/// What llama.cpp says of itself, as far as it is asked here. Written by its documentation, not recorded.
+const PROPS: &str = r#"{"default_generation_settings":{"n_ctx":4096},"total_slots":4,"model_path":"/srv/model/a.gguf","build_info":"b6871-1f5accb8"}"#;
+
 /// Bodies of requests are not larger.
 const MAX_REQUEST: usize = 16 << 20;
 
@@ -76,12 +79,23 @@ async fn route(
         (Engine::Vllm, "/health") => text(StatusCode::OK, ""),
         (Engine::Vllm, "/version") => recorded(r#"{"version":"0.33.0"}"#),
         (Engine::Vllm, "/metrics") => text(StatusCode::OK, &metrics(shared)),
+        (Engine::TensorRtLlm, "/version") => recorded(r#"{"version":"1.2.0"}"#),
+        (Engine::LlamaCpp, "/props") => recorded(PROPS),
+        // It was started without `--metrics`.
+        (Engine::LlamaCpp, "/metrics") => json_text(
+            StatusCode::NOT_IMPLEMENTED,
+            r#"{"error":{"code":501,"message":"This server does not support metrics endpoint. Start it with `--metrics`","type":"not_supported_error"}}"#,
+        ),
         (_, "/v1/models") => models(shared),
-        (Engine::Sglang, "/generate") | (_, "/v1/completions") if method == "POST" => {
-            tokens(shared, path, request).await
+        (Engine::Sglang, "/generate")
+        | (Engine::LlamaCpp, "/completion")
+        | (Engine::Vllm | Engine::TensorRtLlm, "/v1/completions")
+            if method == "POST" =>
+        {
+            tokens(shared, request).await
         }
-        (_, "/start_profile") => start(shared, method, request).await,
-        (_, "/stop_profile") => stop(shared, method).await,
+        (Engine::Sglang | Engine::Vllm, "/start_profile") => start(shared, method, request).await,
+        (Engine::Sglang | Engine::Vllm, "/stop_profile") => stop(shared, method).await,
         _ => json_text(StatusCode::NOT_FOUND, r#"{"detail":"Not Found"}"#),
     }
 }
@@ -132,9 +146,13 @@ fn server_info(shared: &Shared) -> Answer {
 
 fn models(shared: &Shared) -> Answer {
     let mut models: Value = serde_json::from_str(MODELS).unwrap_or_default();
-    if shared.options.recorded.engine == Engine::Vllm {
-        models["data"][0]["owned_by"] = "vllm".into();
+    models["data"][0]["owned_by"] = match shared.options.recorded.engine {
+        Engine::Sglang => "sglang",
+        Engine::Vllm => "vllm",
+        Engine::TensorRtLlm => "tensorrt_llm",
+        Engine::LlamaCpp => "llamacpp",
     }
+    .into();
     models["steptally_replay"] = shared.options.recorded.name.as_str().into();
     recorded(&models.to_string())
 }
@@ -166,15 +184,18 @@ async fn body_of(request: Request<Incoming>) -> Option<Bytes> {
     Some(body.to_bytes())
 }
 
-async fn tokens(shared: &Arc<Shared>, path: &str, request: Request<Incoming>) -> Answer {
+async fn tokens(shared: &Arc<Shared>, request: Request<Incoming>) -> Answer {
     let body: Value =
         match body_of(request).await.and_then(|body| serde_json::from_slice(&body).ok()) {
             Some(body) => body,
             None => return json_text(StatusCode::BAD_REQUEST, BAD_JSON),
         };
-    let is_sglang = path == "/generate";
-    let stated =
-        if is_sglang { &body["sampling_params"]["max_new_tokens"] } else { &body["max_tokens"] };
+    let engine = shared.options.recorded.engine;
+    let stated = match engine {
+        Engine::Sglang => &body["sampling_params"]["max_new_tokens"],
+        Engine::LlamaCpp => &body["n_predict"],
+        Engine::Vllm | Engine::TensorRtLlm => &body["max_tokens"],
+    };
     let count = stated.as_u64().unwrap_or(16).max(1);
     let mut tokens = generate(shared, count);
     if body["stream"] != true {
@@ -183,17 +204,19 @@ async fn tokens(shared: &Arc<Shared>, path: &str, request: Request<Incoming>) ->
                 break;
             }
         }
-        return recorded(&chunk(is_sglang, count, true).to_string());
+        return recorded(&chunk(engine, count, true).to_string());
     }
     let (pieces, body) = mpsc::channel(64);
     tokio::spawn(async move {
         while let Some(token) = tokens.recv().await {
-            let event = format!("data: {}\n\n", chunk(is_sglang, token, token == count));
+            let event = format!("data: {}\n\n", chunk(engine, token, token == count));
             if pieces.send(Bytes::from(event)).await.is_err() {
                 return;
             }
             if token == count {
-                let _ = pieces.send(Bytes::from_static(b"data: [DONE]\n\n")).await;
+                if engine != Engine::LlamaCpp {
+                    let _ = pieces.send(Bytes::from_static(b"data: [DONE]\n\n")).await;
+                }
                 return;
             }
         }
@@ -204,17 +227,25 @@ async fn tokens(shared: &Arc<Shared>, path: &str, request: Request<Incoming>) ->
     answer
 }
 
-/// An event of a stream, with the fields that the recorded ones have. The text is of no model.
-fn chunk(is_sglang: bool, token: u64, is_last: bool) -> Value {
-    if is_sglang {
-        let reason = if is_last { json!({"type": "length", "length": token}) } else { Value::Null };
-        json!({"text": " t7", "output_ids": [7], "meta_info": {
-            "finish_reason": reason, "weight_version": "default", "completion_tokens": token, "cached_tokens": 0,
-        }})
-    } else {
-        let reason = if is_last { json!("length") } else { Value::Null };
-        json!({"object": "text_completion", "choices": [{"index": 0, "text": " t7", "finish_reason": reason}],
-               "usage": {"completion_tokens": token}})
+/// An event of a stream, with the fields that the real ones have. The text is of no model.
+fn chunk(engine: Engine, token: u64, is_last: bool) -> Value {
+    match engine {
+        Engine::Sglang => {
+            let reason =
+                if is_last { json!({"type": "length", "length": token}) } else { Value::Null };
+            json!({"text": " t7", "output_ids": [7], "meta_info": {
+                "finish_reason": reason, "weight_version": "default", "completion_tokens": token, "cached_tokens": 0,
+            }})
+        }
+        Engine::LlamaCpp => {
+            json!({"index": 0, "content": " t7", "tokens": [7], "stop": is_last, "id_slot": 0,
+                   "tokens_predicted": token, "tokens_evaluated": 8})
+        }
+        Engine::Vllm | Engine::TensorRtLlm => {
+            let reason = if is_last { json!("length") } else { Value::Null };
+            json!({"object": "text_completion", "choices": [{"index": 0, "text": " t7", "finish_reason": reason}],
+                   "usage": {"completion_tokens": token}})
+        }
     }
 }
 
