@@ -15,6 +15,10 @@ pub(crate) enum ApiClass {
     BlockingCopy,
     /// Waits for the GPU.
     Sync,
+    /// Begins to take the launches of a stream into a graph.
+    BeginCapture,
+    /// Ends it.
+    EndCapture,
     /// Anything else.
     Other,
 }
@@ -28,6 +32,10 @@ impl ApiClass {
             Self::GraphLaunch
         } else if name.contains("Synchronize") {
             Self::Sync
+        } else if name.contains("StreamBeginCapture") {
+            Self::BeginCapture
+        } else if name.contains("StreamEndCapture") {
+            Self::EndCapture
         } else if name.contains("LaunchKernel")
             || name.contains("LaunchCooperative")
             || name.contains("ModuleLaunch")
@@ -47,7 +55,7 @@ impl ApiClass {
 
     /// Whether a call of this class puts work on the GPU.
     pub(crate) fn enqueues(self) -> bool {
-        !matches!(self, Self::Sync | Self::Other)
+        !matches!(self, Self::Sync | Self::BeginCapture | Self::EndCapture | Self::Other)
     }
 }
 

@@ -40,6 +40,29 @@ fn a_clean_trace_gets_an_a() {
     check(&analysis, "profiler_dilation", CheckStatus::Note, 0);
 }
 
+/// Between the calls that begin and end it on its thread, and where nodes are recorded.
+#[test]
+fn launches_taken_in_by_graph_capture_are_not_lost() {
+    let trace = TraceDsl::rank(0)
+        .api("cudaStreamBeginCapture_v10000", 0..10)
+        .launch("cudaLaunchKernel", 20..30, 1)
+        .launch("cudaLaunchKernel", 40..50, 2)
+        .api("cudaStreamEndCapture", 60..70)
+        .launch("cudaLaunchKernel", 80..90, 3)
+        .node_created("kernel", 85..86, 9)
+        .launch("cudaLaunchKernel", 100..110, 4)
+        .launch("cudaLaunchKernel", 120..130, 5)
+        .kernel("nvjet_a", 200..260)
+        .correlation(5)
+        .build();
+    let analysis = run(trace);
+    // Only the fourth launch is lost, of the two that were to put work on the GPU.
+    check(&analysis, "launches_without_gpu_work", CheckStatus::Warn, 1);
+    let checks = &analysis.quality.checks;
+    let found = checks.iter().find(|c| c.code == "launches_without_gpu_work").unwrap();
+    assert_eq!(found.of, Some(2));
+}
+
 #[test]
 fn launches_without_kernels_are_counted_and_lower_the_grade() {
     // 100 launches, kernels only for the last 70 (30 %).

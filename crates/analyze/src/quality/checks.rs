@@ -1,10 +1,10 @@
 //! The single checks.
 
-use steptally_trace_model::{Nanos, Timestamp, Trace};
+use steptally_trace_model::{Nanos, ThreadId, Timestamp, Trace};
 
 use super::Inputs;
 use crate::gpu::{GpuKind, Lane};
-use crate::links::{ApiIndex, NO_OP, OpTree};
+use crate::links::{ApiClass, ApiIndex, NO_OP, OpTree};
 use crate::results::{AccountGroup, Check, CheckStatus, LedgerScope, LeftOut};
 
 /// Idle beyond this share of the period deserves a word about what a profiler does to it.
@@ -115,11 +115,14 @@ fn launches_without_gpu_work(inputs: &Inputs<'_>) -> Check {
         }
         let calls = &trace.api_calls;
         let first = calls.start.first().copied().unwrap_or_default();
+        let mut captures = Captures::new(trace);
         for row in 0..calls.len() {
+            let class = api.class(calls.name[row]);
+            let captured = captures.holds(trace, row, class);
             let Some(id) = calls.correlation[row].value() else {
                 continue;
             };
-            if api.class(calls.name[row]).enqueues() {
+            if !captured && class.enqueues() {
                 launches += 1;
                 if on_gpu.binary_search(&id).is_err() {
                     lost.push((calls.start[row] - first, trace));
@@ -132,6 +135,45 @@ fn launches_without_gpu_work(inputs: &Inputs<'_>) -> Check {
         where_in_trace(&mut lost)
     );
     counted("launches_without_gpu_work", CheckStatus::Warn, lost.len() as u64, launches, effect)
+}
+
+/// Launches that graph capture takes in: they make nodes and put nothing on the GPU.
+struct Captures<'a> {
+    /// By thread: whether a stream is being captured.
+    capturing: Vec<bool>,
+    /// When each node was made, and by which thread; in order of time.
+    nodes: std::iter::Peekable<Box<dyn Iterator<Item = (Timestamp, ThreadId)> + 'a>>,
+    /// The last node made on each thread so far.
+    last_node: Vec<Option<Timestamp>>,
+}
+
+impl<'a> Captures<'a> {
+    fn new(trace: &'a Trace) -> Self {
+        let nodes = &trace.graph_nodes;
+        let nodes: Box<dyn Iterator<Item = _>> =
+            Box::new(nodes.start.iter().copied().zip(nodes.thread.iter().copied()));
+        let threads = trace.threads.len();
+        Self {
+            capturing: vec![false; threads],
+            nodes: nodes.peekable(),
+            last_node: vec![None; threads],
+        }
+    }
+
+    /// Whether the API call of this row is taken in; rows must come in order of their starts.
+    fn holds(&mut self, trace: &Trace, row: usize, class: ApiClass) -> bool {
+        let calls = &trace.api_calls;
+        let (start, thread) = (calls.start[row], calls.thread[row].index());
+        match class {
+            ApiClass::BeginCapture => self.capturing[thread] = true,
+            ApiClass::EndCapture => self.capturing[thread] = false,
+            _ => {}
+        }
+        while let Some((made, by)) = self.nodes.next_if(|(made, _)| *made < calls.end(row)) {
+            self.last_node[by.index()] = Some(made);
+        }
+        self.capturing[thread] || self.last_node[thread].is_some_and(|made| made >= start)
+    }
 }
 
 /// Where most of the lost launches are: `90 % of them in the first 3.2 ms`.
