@@ -1,7 +1,7 @@
 //! Pure functions over traces: what the steps are, where their time went, and how far to trust it.
 //!
 //! [`analyze`] runs them all in order: quality gate, steps, categories, ledger, kernels, layers, copies,
-//! ranges, operators.
+//! ranges, operators. [`gap::bound_gap`] holds the result against a model's [`roofline`].
 //! Nothing here reads a file, a clock or the environment, and nothing prints.
 
 pub mod categories;
@@ -10,6 +10,7 @@ mod config;
 mod copies;
 pub mod diff;
 pub mod findings;
+pub mod gap;
 mod gpu;
 mod kernels;
 mod launches;

@@ -4,6 +4,7 @@
 //! A mean over steps is a number of nanoseconds with a fraction. What is unknown is `null`.
 
 mod baseline;
+mod bound_gap;
 mod collectives;
 mod copies;
 mod devices;
@@ -23,6 +24,10 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use crate::{Section, Sections};
 
 pub use baseline::{Baseline, Dilation, TpotSpread};
+pub use bound_gap::{
+    Alone, AloneRow, BoundGap, Component, GapAccount, GapComponent, GapCopy, GapKind, GapLayer,
+    GapLayers, GapRow, UnprofiledStep,
+};
 pub use collectives::{
     CollectiveMismatch, CollectivePlace, CollectiveSize, Collectives, CrossRank, LateActivity,
     LateRank, MatchedBy, PositionWait, RankArrival, RankClock, RankCollectives, StepCollectives,

@@ -20,6 +20,28 @@ pub struct Measured {
     pub fp4_flops: Option<f64>,
     /// All-reduce times by message size and number of ranks.
     pub all_reduce: Vec<MeasuredAllReduce>,
+    /// The type of the model in whose shapes operations were measured.
+    pub model: Option<String>,
+    /// Tokens of the step that they were measured for.
+    pub batch: Option<u64>,
+    /// Ranks that its shapes are split over.
+    pub tp: Option<u64>,
+    /// Operations measured alone. They say what a step's kernels take, and are no limit.
+    pub measurements: Vec<MeasuredOperation>,
+}
+
+/// One operation measured alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct MeasuredOperation {
+    /// Group of operations: `gemm`, `moe-gemm`, `norm`, `rope`, `routing`.
+    pub group: String,
+    /// What it is, and in which type: `o_proj bf16`.
+    pub name: String,
+    /// In which shape: `m=1 n=2048 k=2048`.
+    #[serde(default)]
+    pub shape: String,
+    /// Median time.
+    pub median_ns: f64,
 }
 
 /// One measured all-reduce.
@@ -63,7 +85,9 @@ impl Measured {
             ("fp4_flops", measured.fp4_flops),
         ];
         let times = measured.all_reduce.iter().map(|a| ("all_reduce.time_ns", Some(a.time_ns)));
-        for (field, value) in single.into_iter().chain(times) {
+        let medians = measured.measurements.iter();
+        let medians = medians.map(|m| ("measurements.median_ns", Some(m.median_ns)));
+        for (field, value) in single.into_iter().chain(times).chain(medians) {
             if let Some(value) = value.filter(|v| !(v.is_finite() && *v > 0.0)) {
                 return Err(MeasuredError::NotPositive { field, value });
             }

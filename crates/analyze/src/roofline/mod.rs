@@ -25,6 +25,7 @@ mod hardware;
 mod layers;
 mod measured;
 mod pattern;
+mod per_layer;
 mod quant;
 mod step;
 mod weights;
@@ -38,7 +39,8 @@ pub use config::{Attention, ConfigError, Indexer, Layer, LinearAttention, ModelC
 pub use deployment::{Deployment, Precision, RooflineError, Sharding, Speculation};
 pub use experts::{busiest_group, distinct_experts};
 pub use hardware::{Figure, Gpu, Hardware, HardwareError, OtherFigure, Realism};
-pub use measured::{Measured, MeasuredAllReduce, MeasuredError};
+pub use measured::{Measured, MeasuredAllReduce, MeasuredError, MeasuredOperation};
+pub use per_layer::{LayerBounds, layer_bounds};
 pub use quant::{ComputeType, Format, Quantization};
 pub use step::Placement;
 pub use weights::{Parameters, Part};
