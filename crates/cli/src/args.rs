@@ -12,6 +12,7 @@ use steptally_analyze::Section;
 use crate::bench_args::BenchArgs;
 use crate::capture_args::{DemoArgs, DoctorArgs, ProfileArgs, ServeReplayArgs};
 use crate::diff_args::DiffArgs;
+use crate::gap_args::GapArgs;
 use crate::roofline_args::RooflineArgs;
 
 pub(crate) const EXIT_CODES: &str = "\
@@ -29,6 +30,7 @@ Examples:
   steptally analyze traces/                          all ranks of a folder as one run
   steptally analyze decode.trace.json.gz --format json | jq .steps.period_ns
   steptally diff before.json.gz after.json.gz        what changed, and is a step longer?
+  steptally gap decode.trace.json.gz --model DIR     how far is that from what the GPU allows?
   steptally inspect unknown-file                     what is this file?
   steptally demo                                     a whole capture, without a GPU
   steptally doctor --url http://127.0.0.1:30000      what can be captured there, and how?
@@ -59,6 +61,7 @@ pub(crate) enum Command {
     Redact(RedactArgs),
     Explain(ExplainArgs),
     Roofline(RooflineArgs),
+    Gap(GapArgs),
     Bench(BenchArgs),
     Doctor(DoctorArgs),
     Profile(ProfileArgs),
@@ -126,6 +129,11 @@ pub(crate) struct AnalyzeArgs {
     /// Number of tokens that the server's KV pool holds: operands of that size are the pool
     #[arg(long, value_name = "N")]
     pub(crate) kv_tokens: Option<u64>,
+
+    /// The model's config.json, or the folder that has it: holds the step against what the GPU allows
+    /// (`steptally gap` has the options)
+    #[arg(long, value_name = "CONFIG")]
+    pub(crate) model: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) reading: ReadingArgs,
@@ -202,6 +210,17 @@ fn section() -> impl TypedValueParser<Value = Section> {
         .try_map(|name| name.parse::<Section>())
 }
 
+/// How to write results that may be posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DocumentFormat {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+    /// For a comment on a pull request (GitHub-flavoured)
+    Markdown,
+}
+
 pub(crate) fn parse_steps(text: &str) -> Result<Range<u64>, String> {
     let wanted = "expected A..B with A < B, such as 2..10 (steps 2 to 9), 5.. or ..5";
     let (first, last) = text.split_once("..").ok_or(wanted)?;
@@ -222,6 +241,19 @@ pub(crate) fn parse_pattern(text: &str) -> Result<Regex, String> {
     })
 }
 
+/// A time above 0 in nanoseconds.
+pub(crate) fn parse_time(text: &str) -> Result<f64, String> {
+    let wanted = "expected a time above 0 with its unit, such as 3.01ms (ns, us, ms or s)";
+    let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let with_unit = |(unit, ns): (&str, f64)| {
+        let number = text.trim().strip_suffix(unit)?.trim();
+        let plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
+        let value: f64 = number.parse().ok().filter(|_| plain)?;
+        (value > 0.0).then_some(value * ns)
+    };
+    units.into_iter().find_map(with_unit).ok_or_else(|| wanted.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,6 +272,17 @@ mod tests {
         for wrong in ["", "3", "3..3", "5..2", "a..b", "-1..2", "1...2"] {
             let error = parse_steps(wrong).unwrap_err();
             assert!(error.contains("expected A..B"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(parse_time("3ms"), Ok(3e6));
+        assert_eq!(parse_time("1.5 s"), Ok(1.5e9));
+        assert_eq!(parse_time("20us"), Ok(2e4));
+        assert_eq!(parse_time("7ns"), Ok(7.0));
+        for wrong in ["", "3", "ms", "-3ms", "0ms", "3min", "infs", "1e3ms"] {
+            assert!(parse_time(wrong).unwrap_err().contains("such as 3.01ms"), "{wrong}");
         }
     }
 }

@@ -3,11 +3,13 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use regex::Regex;
 use steptally_analyze::diff::Gate;
 
-use crate::args::{EXIT_CODES, ReadingArgs, parse_pattern, parse_steps};
+use crate::args::{
+    DocumentFormat, EXIT_CODES, ReadingArgs, parse_pattern, parse_steps, parse_time,
+};
 
 const EXAMPLES: &str = "\
 Gates: MEASURE>LIMIT or MEASURE<LIMIT (also >= and <=); the exit code is 1 when any holds
@@ -38,8 +40,8 @@ pub(crate) struct DiffArgs {
     pub(crate) b: Option<PathBuf>,
 
     /// How to write the diff
-    #[arg(long, value_enum, default_value_t = DiffFormat::Text)]
-    pub(crate) format: DiffFormat,
+    #[arg(long, value_enum, default_value_t = DocumentFormat::Text)]
+    pub(crate) format: DocumentFormat,
 
     /// Print the JSON Schema of the diff, and nothing else
     #[arg(long, conflicts_with_all = ["a", "b"])]
@@ -93,48 +95,8 @@ pub(crate) struct DiffArgs {
     pub(crate) output: Option<PathBuf>,
 }
 
-/// How to write a diff.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DiffFormat {
-    /// For people
-    Text,
-    /// For programs
-    Json,
-    /// For a comment on a pull request (GitHub-flavoured)
-    Markdown,
-}
-
 fn parse_gate(text: &str) -> Result<Gate, String> {
     text.parse().map_err(|error: steptally_analyze::diff::GateError| {
         format!("{error}\nallowed: {}", error.hint())
     })
-}
-
-/// A time above 0 in nanoseconds.
-fn parse_time(text: &str) -> Result<f64, String> {
-    let wanted = "expected a time above 0 with its unit, such as 3.01ms (ns, us, ms or s)";
-    let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
-    let with_unit = |(unit, ns): (&str, f64)| {
-        let number = text.trim().strip_suffix(unit)?.trim();
-        let plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
-        let value: f64 = number.parse().ok().filter(|_| plain)?;
-        (value > 0.0).then_some(value * ns)
-    };
-    units.into_iter().find_map(with_unit).ok_or_else(|| wanted.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times() {
-        assert_eq!(parse_time("3ms"), Ok(3e6));
-        assert_eq!(parse_time("1.5 s"), Ok(1.5e9));
-        assert_eq!(parse_time("20us"), Ok(2e4));
-        assert_eq!(parse_time("7ns"), Ok(7.0));
-        for wrong in ["", "3", "ms", "-3ms", "0ms", "3min", "infs", "1e3ms"] {
-            assert!(parse_time(wrong).unwrap_err().contains("such as 3.01ms"), "{wrong}");
-        }
-    }
 }

@@ -2,10 +2,12 @@
 
 mod args;
 mod bench_args;
+mod bound;
 mod capture_args;
 mod commands;
 mod diff_args;
 mod failure;
+mod gap_args;
 mod input;
 mod output;
 mod progress;

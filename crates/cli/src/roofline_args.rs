@@ -1,4 +1,4 @@
-//! The arguments of `steptally roofline`.
+//! The arguments of `steptally roofline`, most of which `steptally gap` has too.
 
 use std::path::PathBuf;
 
@@ -25,21 +25,40 @@ pub(crate) struct RooflineArgs {
     #[arg(long, value_name = "CONFIG", required_unless_present = "json_schema")]
     pub(crate) model: Option<PathBuf>,
 
-    /// An hf_quant_config.json that is not in the model's folder
-    #[arg(long, value_name = "FILE", requires = "model")]
-    pub(crate) quantization: Option<PathBuf>,
-
     /// Which GPU, such as H200 or 'RTX PRO 6000'
     #[arg(long, value_name = "NAME", required_unless_present = "json_schema")]
     pub(crate) gpu: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) bound: BoundArgs,
+
+    /// How to write it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+
+    /// Print the JSON Schema of the result, and nothing else
+    #[arg(long, conflicts_with_all = ["model", "gpu"])]
+    pub(crate) json_schema: bool,
+
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// What a bound depends on beside model and GPU.
+#[derive(Debug, Args)]
+pub(crate) struct BoundArgs {
+    /// An hf_quant_config.json that is not in the model's folder
+    #[arg(long, value_name = "FILE", requires = "model")]
+    pub(crate) quantization: Option<PathBuf>,
 
     /// Limits of GPUs of your own (TOML), instead of the built-in ones
     #[arg(long, value_name = "FILE")]
     pub(crate) hardware: Option<PathBuf>,
 
-    /// GPUs: ranks of the tensor-parallel group
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) tp: u32,
+    /// GPUs: ranks of the tensor-parallel group [default: the capture's, else 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) tp: Option<u32>,
 
     /// Groups of ranks that hold different experts
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -49,13 +68,13 @@ pub(crate) struct RooflineArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) attention_dp: u32,
 
-    /// Requests in a step, over all ranks
-    #[arg(long, value_name = "B", default_value_t = 1)]
-    pub(crate) batch: u64,
+    /// Requests in a step, over all ranks [default: the capture's, else 1]
+    #[arg(long, value_name = "B")]
+    pub(crate) batch: Option<u64>,
 
-    /// Tokens of each request in the KV cache
-    #[arg(long, value_name = "C", default_value_t = 1024)]
-    pub(crate) context: u64,
+    /// Tokens of each request in the KV cache [default: the capture's prompts, else 1024]
+    #[arg(long, value_name = "C")]
+    pub(crate) context: Option<u64>,
 
     /// Format of the KV cache [default: what the checkpoint asks for, else the model's type]
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
@@ -98,18 +117,30 @@ pub(crate) struct RooflineArgs {
     /// Speculative decoding: tokens that a step yields on average
     #[arg(long, value_name = "X", requires = "draft_tokens")]
     pub(crate) accepted_tokens: Option<f64>,
+}
 
-    /// How to write it
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub(crate) format: Format,
-
-    /// Print the JSON Schema of the result, and nothing else
-    #[arg(long, conflicts_with_all = ["model", "gpu"])]
-    pub(crate) json_schema: bool,
-
-    /// Write to this file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+impl Default for BoundArgs {
+    fn default() -> Self {
+        Self {
+            quantization: None,
+            hardware: None,
+            tp: None,
+            ep: 1,
+            attention_dp: 1,
+            batch: None,
+            context: None,
+            kv_dtype: None,
+            precision: Precision::Published,
+            sharding: ShardingArg::Served,
+            exclude: Vec::new(),
+            bandwidth_ratio: 1.0,
+            bandwidth: None,
+            all_reduce_us: None,
+            measured: None,
+            draft_tokens: None,
+            accepted_tokens: None,
+        }
+    }
 }
 
 /// How weights lie on the ranks.

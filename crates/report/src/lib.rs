@@ -5,6 +5,7 @@
 
 mod capture;
 mod diff;
+mod gap;
 mod inspect;
 mod json;
 mod kernel_name;
@@ -16,6 +17,7 @@ mod text;
 
 pub use capture::CaptureReport;
 pub use diff::{DiffReport, DiffSource, diff_schema};
+pub use gap::{GapReport, gap_schema};
 pub use inspect::{DeviceInspection, EventCounts, Inspection, TraceInspection, Version};
 pub use json::{json_schema, to_json};
 pub use kernel_name::short_kernel_name;
@@ -25,5 +27,5 @@ pub use roofline::{RooflineReport, roofline_schema};
 pub use saved::{SavedReport, SavedReportError, is_saved_report};
 pub use text::{
     BenchComparison, BenchRow, BenchTable, TerminalStyle, bench_text, capture_text, diff_markdown,
-    diff_text, gate_line, inspection_text, roofline_text, terminal,
+    diff_text, gap_markdown, gap_text, gate_line, inspection_text, roofline_text, terminal,
 };

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use steptally_analyze::results::{Analysis, Baseline};
+use steptally_analyze::results::{Analysis, Baseline, BoundGap};
 
 /// Version of the JSON form. It grows by one whenever a key goes away or changes its meaning;
 /// new keys do not change it.
@@ -21,6 +21,8 @@ pub struct Report {
     pub partial: bool,
     /// What the capture measured without a profiler; `null` when it did not.
     pub baseline: Option<Baseline>,
+    /// The step against what the hardware allows; `null` when no model was given.
+    pub gap: Option<BoundGap>,
     /// What was found.
     #[serde(flatten)]
     pub analysis: Analysis,
@@ -31,14 +33,20 @@ impl Report {
     #[must_use]
     pub fn new(tool: Tool, input: Input, analysis: Analysis) -> Self {
         let partial = input.is_partial() || analysis.ranks.iter().any(|rank| rank.partial);
-        let baseline = None;
-        Self { schema_version: SCHEMA_VERSION, tool, input, partial, baseline, analysis }
+        let (baseline, gap) = (None, None);
+        Self { schema_version: SCHEMA_VERSION, tool, input, partial, baseline, gap, analysis }
     }
 
     /// The same with what was measured without a profiler.
     #[must_use]
     pub fn with_baseline(self, baseline: Option<Baseline>) -> Self {
         Self { baseline, ..self }
+    }
+
+    /// The same with the step held against what the hardware allows.
+    #[must_use]
+    pub fn with_gap(self, gap: Option<BoundGap>) -> Self {
+        Self { gap, ..self }
     }
 }
 

@@ -7,6 +7,7 @@
 //! - [`write_nsys_sqlite`] writes built traces as nsys would export them.
 //! - [`decode_run`] makes plausible decode runs of several ranks from a seed, with the truth about
 //!   every step beside the traces.
+//! - [`pool_cast_run`] is GLM-5 with a known fault: every layer casts the whole KV pool.
 //!
 //! Test code may panic; everything here panics on misuse.
 #![allow(clippy::panic, reason = "a test that misuses the DSL must fail loudly")]
@@ -15,9 +16,11 @@ mod dsl;
 mod generate;
 mod modifiers;
 mod nsys_sqlite;
+mod pool_cast;
 mod torch_json;
 
 pub use dsl::{AllReduce, TraceDsl};
 pub use generate::{DecodeMode, StepTruth, SyntheticRun, decode_run};
 pub use nsys_sqlite::write_nsys_sqlite;
+pub use pool_cast::pool_cast_run;
 pub use torch_json::write_torch_json;

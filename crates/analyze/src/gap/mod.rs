@@ -43,6 +43,8 @@ pub struct GapInputs<'a> {
     pub measured: &'a Measured,
     /// TPOT without a profiler.
     pub baseline: Option<&'a Baseline>,
+    /// What of the deployment is a guess, for want of a source: shown among the cautions.
+    pub guesses: &'a [String],
 }
 
 /// Why there is no gap to show.
@@ -247,6 +249,7 @@ fn cautions(analysis: &Analysis, inputs: &GapInputs<'_>, gap: &BoundGap) -> Vec<
         list.push(format!("the trace is of {ranks} ranks, the bound is for {}", served.tp));
     }
     list.extend(other_gpu(analysis, inputs.gpu));
+    list.extend(inputs.guesses.iter().cloned());
     list
 }
 

@@ -41,6 +41,7 @@ pub(super) fn rows(
     };
     let kernels = COMPONENTS.into_iter().filter(|of| *of != Component::Communication);
     rows.extend(kernels.filter_map(|of| excess(of, GapKind::Kernels, name(of))));
+    rows[1..].sort_by_key(|row| std::cmp::Reverse(row.total_ns));
     let communication = Component::Communication;
     rows.extend(excess(communication, GapKind::Communication, name(communication)));
     for (wanted, kind) in [(Place::Copies, GapKind::Copies), (Place::Idle, GapKind::Idle)] {

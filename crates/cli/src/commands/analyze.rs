@@ -9,7 +9,9 @@ use steptally_import::Import;
 use steptally_report::{Report, json_schema, terminal, to_json};
 
 use crate::args::{AnalyzeArgs, Format};
+use crate::bound::{self, Against};
 use crate::failure::{Code, Failure, list};
+use crate::roofline_args::BoundArgs;
 use crate::{input, output};
 
 pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
@@ -38,14 +40,26 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
         categories,
         sections,
     };
-    if let Some(manifest) = input::manifest(path)? {
-        input::configure(&mut config, &manifest);
+    let manifest = input::manifest(path)?;
+    if let Some(manifest) = &manifest {
+        input::configure(&mut config, manifest);
     }
     check_rank(&import, config.rank)?;
     let analysis = analyze(&import.traces, &config);
     check_selection(&analysis.steps, &config)?;
 
+    let gap = args.model.as_deref().map(|model| {
+        let against = Against {
+            model: Some(model),
+            gpu: None,
+            bound: &BoundArgs::default(),
+            manifest: manifest.as_ref(),
+            baseline: config.baseline.as_ref(),
+        };
+        bound::gap(&analysis, &against).map(|(gap, _)| gap)
+    });
     let report = Report::new(output::tool(), input::summary(&import), analysis)
+        .with_gap(gap.transpose()?)
         .with_baseline(config.baseline);
     let text = match args.format {
         Format::Json => to_json(&report),

@@ -11,9 +11,9 @@ use steptally_microbench::{
 };
 use steptally_report::{BenchComparison, BenchRow, BenchTable, bench_text, to_json};
 
-use super::roofline::{hardware, model_config};
 use crate::args::Format;
 use crate::bench_args::BenchArgs;
+use crate::bound::{hardware, model_config};
 use crate::failure::{Code, Failure};
 use crate::output;
 

@@ -14,7 +14,8 @@ use steptally_report::{
 };
 
 use super::analyze::{categories, check_rank, check_selection};
-use crate::diff_args::{DiffArgs, DiffFormat};
+use crate::args::DocumentFormat;
+use crate::diff_args::DiffArgs;
 use crate::failure::{Code, Failure};
 use crate::{input, output};
 
@@ -40,9 +41,9 @@ pub(crate) fn run(args: DiffArgs) -> Result<Code, Failure> {
 
     let report = DiffReport::new(output::tool(), [source_a, source_b], diff, gates);
     let text = match args.format {
-        DiffFormat::Json => to_json(&report),
-        DiffFormat::Markdown => diff_markdown(&report, args.top),
-        DiffFormat::Text => diff_text(&report, &output::style(to_file.is_some(), args.top)),
+        DocumentFormat::Json => to_json(&report),
+        DocumentFormat::Markdown => diff_markdown(&report, args.top),
+        DocumentFormat::Text => diff_text(&report, &output::style(to_file.is_some(), args.top)),
     };
     output::write(&text, to_file)?;
     for gate in report.gates.iter().filter(|gate| gate.holds) {

@@ -6,6 +6,7 @@ mod demo;
 mod diff;
 mod doctor;
 mod explain;
+mod gap;
 mod host;
 mod inspect;
 mod profile;
@@ -24,6 +25,7 @@ pub(crate) fn run(command: Command) -> Result<Code, Failure> {
         Command::Inspect(args) => inspect::run(&args),
         Command::Redact(args) => redact::run(&args),
         Command::Roofline(args) => roofline::run(args),
+        Command::Gap(args) => gap::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),

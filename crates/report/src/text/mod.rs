@@ -2,6 +2,7 @@
 
 mod about;
 mod bench;
+mod bound_gap;
 mod capture;
 mod collectives;
 mod copies;
@@ -13,6 +14,7 @@ mod inspection;
 mod launches;
 mod layers;
 mod ledger;
+mod markdown;
 mod ranges;
 mod roofline;
 mod shapes;
@@ -22,6 +24,7 @@ mod units;
 mod work;
 
 pub use bench::{BenchComparison, BenchRow, BenchTable, bench_text};
+pub use bound_gap::{gap_markdown, gap_text};
 pub use capture::capture_text;
 pub use diff::{diff_markdown, diff_text, gate_line};
 pub use inspection::inspection_text;
@@ -42,6 +45,7 @@ pub fn terminal(report: &Report, style: &TerminalStyle) -> String {
     let mut sections = vec![about::opening(report, style)];
     sections.push(about::partial_banner(&report.input, report.partial, style));
     sections.push(headline::headline(report, style));
+    sections.extend(report.gap.as_ref().map(|gap| bound_gap::verdict(gap, style)));
     let has_verdict = analysis.quality.refused.is_none();
     let whole_trace = analysis.ledger.scope != LedgerScope::Steps
         || !has_verdict
@@ -66,6 +70,9 @@ pub fn terminal(report: &Report, style: &TerminalStyle) -> String {
         if applies && shown.has(section) {
             sections.push(text(analysis, style));
         }
+    }
+    if let Some(gap) = &report.gap {
+        sections.extend(bound_gap::sections(gap, style));
     }
     sections.push(about::quality(&analysis.quality, style));
     sections.push(about::issues(&report.input, style));

@@ -168,7 +168,7 @@ fn collectives(bound: &Roofline, style: &TerminalStyle) -> String {
     title(style, "COLLECTIVES", note) + &table.render(style)
 }
 
-fn assumptions(bound: &Roofline, style: &TerminalStyle) -> String {
+pub(super) fn assumptions(bound: &Roofline, style: &TerminalStyle) -> String {
     let mut out = title(style, "ASSUMPTIONS", "the bound is worth what they are");
     for line in &bound.assumptions {
         out.push_str(&format!("  - {}\n", style.wrap(&printable(line), 4)));
@@ -197,7 +197,7 @@ fn flop(n: u64) -> String {
 }
 
 /// The JSON name of a value, in words: `kv_read` is `kv read`.
-fn words<T: Serialize>(value: &T) -> String {
+pub(super) fn words<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(name)) => name.replace('_', " "),
         _ => String::new(),

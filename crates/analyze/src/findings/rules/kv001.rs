@@ -60,6 +60,9 @@ fn check(facts: &Facts<'_>) -> Outcome {
         evidence("calls", calls, "per_step"),
     ];
     numbers.extend(bytes.map(|bytes| evidence("bytes read and written", bytes, "bytes")));
+    let least_ns = bytes.zip(facts.copies.memory_bandwidth_bytes_per_s);
+    let least_ns = least_ns.map(|(bytes, bandwidth)| bytes / bandwidth * 1e9);
+    numbers.extend(least_ns.map(|ns| evidence("moving them takes at least", ns, "ns")));
     numbers.extend(
         largest
             .achieved_bytes_per_s

@@ -1,0 +1,55 @@
+//! `steptally gap`: what lies between a captured step and its bound?
+
+use steptally_analyze::results::Baseline;
+use steptally_analyze::{Config, analyze};
+use steptally_report::{GapReport, gap_markdown, gap_schema, gap_text, to_json};
+
+use super::analyze::{categories, check_rank, check_selection};
+use crate::args::DocumentFormat;
+use crate::bound::{self, Against};
+use crate::failure::{Code, Failure};
+use crate::gap_args::GapArgs;
+use crate::{input, output};
+
+pub(crate) fn run(args: &GapArgs) -> Result<Code, Failure> {
+    let to_file = args.output.as_deref();
+    let Some(path) = args.path.as_deref() else {
+        output::write(&gap_schema(), to_file)?;
+        return Ok(Code::Ok);
+    };
+    let config = Config {
+        kind: args.kind.as_ref().map(|kind| kind.to_lowercase()),
+        steps: args.steps.clone(),
+        rank: args.rank,
+        step_pattern: args.step_pattern.clone(),
+        categories: categories(args.rules.as_deref())?,
+        ..Config::default()
+    };
+    output::check_not_input(to_file, path)?;
+    let manifest = input::manifest(path)?;
+    let import = input::read(path, &args.reading)?;
+    check_rank(&import, config.rank)?;
+    let analysis = analyze(&import.traces, &config);
+    check_selection(&analysis.steps, &config)?;
+
+    let given = args.baseline_tpot.map(Baseline::given);
+    let baseline = given.or_else(|| manifest.as_ref().and_then(Baseline::from_manifest));
+    let against = Against {
+        model: args.model.as_deref(),
+        gpu: args.gpu.as_deref(),
+        bound: &args.bound,
+        manifest: manifest.as_ref(),
+        baseline: baseline.as_ref(),
+    };
+    let (gap, files) = bound::gap(&analysis, &against)?;
+    let ranks_partial = analysis.ranks.iter().any(|rank| rank.partial);
+    let partial = ranks_partial || input::summary(&import).is_partial();
+    let report = GapReport::new(output::tool(), path.display().to_string(), files, partial, gap);
+    let text = match args.format {
+        DocumentFormat::Json => to_json(&report),
+        DocumentFormat::Markdown => gap_markdown(&report),
+        DocumentFormat::Text => gap_text(&report, &output::style(to_file.is_some(), args.top)),
+    };
+    output::write(&text, to_file)?;
+    Ok(if report.partial { Code::Partial } else { Code::Ok })
+}
