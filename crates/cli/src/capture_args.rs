@@ -131,6 +131,10 @@ pub(crate) struct CaptureArgs {
     #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
+    /// The model's config.json, or the folder that has it: holds the step against what the GPU allows
+    #[arg(long, value_name = "CONFIG")]
+    pub(crate) model: Option<PathBuf>,
+
     /// How to write the report
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,

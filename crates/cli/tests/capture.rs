@@ -126,6 +126,33 @@ fn two_ranks_as_json() {
 }
 
 #[test]
+fn a_capture_is_held_against_the_bound() {
+    let traces = tempfile::tempdir().unwrap();
+    let name = "decode-graphs-TP-0.trace.json.gz";
+    std::fs::copy(fixture("sglang-h200").join(name), traces.path().join(name)).unwrap();
+    let server = Server::of(traces.path());
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let (out, model) = (out.to_str().unwrap(), fixture("qwen3-moe-6-layers"));
+    let model = model.to_str().unwrap();
+    let arguments = ["profile", "--url", &server.url, "--steps", "5", "--rounds", "1"];
+    let (code, stdout, stderr) = run(&[&arguments[..], &["--out", out, "--model", model]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("FROM THE BOUND TO THE STEP  mean of 4 steps"), "{stdout}");
+    // Its folder says how it was served: prompts of 512 tokens, one request, TPOT.
+    let (code, stdout, stderr) = run(&["gap", out, "--model", model]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("batch 1, 512 tokens in the"), "{stdout}");
+    assert!(stdout.contains("(TPOT, from the manifest)"), "{stdout}");
+    assert!(!stdout.contains("is assumed"), "{stdout}");
+    // A model that cannot be read costs no capture.
+    let arguments = ["profile", "--url", &server.url, "--model", "nowhere"];
+    let (code, _, stderr) = run(&arguments);
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.starts_with("error: cannot read nowhere"), "{stderr}");
+}
+
+#[test]
 fn a_capture_of_the_wrong_batch_size_fails_and_is_kept() {
     // The recorded steps are of 4 requests; one is sent.
     let traces = tempfile::tempdir().unwrap();

@@ -22,7 +22,7 @@ pub struct Report {
     /// What the capture measured without a profiler; `null` when it did not.
     pub baseline: Option<Baseline>,
     /// The step against what the hardware allows; `null` when no model was given.
-    pub gap: Option<BoundGap>,
+    pub bound_gap: Option<BoundGap>,
     /// What was found.
     #[serde(flatten)]
     pub analysis: Analysis,
@@ -33,8 +33,8 @@ impl Report {
     #[must_use]
     pub fn new(tool: Tool, input: Input, analysis: Analysis) -> Self {
         let partial = input.is_partial() || analysis.ranks.iter().any(|rank| rank.partial);
-        let (baseline, gap) = (None, None);
-        Self { schema_version: SCHEMA_VERSION, tool, input, partial, baseline, gap, analysis }
+        let (baseline, bound_gap) = (None, None);
+        Self { schema_version: SCHEMA_VERSION, tool, input, partial, baseline, bound_gap, analysis }
     }
 
     /// The same with what was measured without a profiler.
@@ -45,8 +45,8 @@ impl Report {
 
     /// The same with the step held against what the hardware allows.
     #[must_use]
-    pub fn with_gap(self, gap: Option<BoundGap>) -> Self {
-        Self { gap, ..self }
+    pub fn with_bound_gap(self, bound_gap: Option<BoundGap>) -> Self {
+        Self { bound_gap, ..self }
     }
 }
 

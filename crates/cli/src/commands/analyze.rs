@@ -59,7 +59,7 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
         bound::gap(&analysis, &against).map(|(gap, _)| gap)
     });
     let report = Report::new(output::tool(), input::summary(&import), analysis)
-        .with_gap(gap.transpose()?)
+        .with_bound_gap(gap.transpose()?)
         .with_baseline(config.baseline);
     let text = match args.format {
         Format::Json => to_json(&report),

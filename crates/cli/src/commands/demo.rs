@@ -21,6 +21,7 @@ pub(crate) fn run(args: DemoArgs) -> Result<Code, Failure> {
     });
     // The recording is of five steps of one request of 512 tokens.
     let capture = CaptureArgs {
+        model: None,
         batch_size: 1,
         input_len: 512,
         output_len: 128,

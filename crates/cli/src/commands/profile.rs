@@ -14,8 +14,10 @@ use steptally_trace_model::manifest::LoadShape;
 use tokio::sync::watch;
 
 use crate::args::Format;
+use crate::bound::{self, Against};
 use crate::capture_args::{CaptureArgs, KeyArgs, ProfileArgs, RecordedActivity};
 use crate::failure::{Code, Failure};
+use crate::roofline_args::BoundArgs;
 use crate::{output, verify};
 
 pub(crate) fn run(args: ProfileArgs) -> Result<Code, Failure> {
@@ -76,6 +78,9 @@ pub(crate) fn options(client: Client, folder: PathBuf, args: &CaptureArgs) -> Ca
 
 /// Captures, and prints what came of it.
 pub(crate) async fn explain(options: CaptureOptions, args: &CaptureArgs) -> Result<Code, Failure> {
+    if let Some(model) = &args.model {
+        bound::model_config(model, None)?; // what cannot be read is said before the capture
+    }
     let folder = options.folder.clone();
     let (interrupt, is_interrupted) = watch::channel(false);
     tokio::spawn(async move {
@@ -96,12 +101,34 @@ pub(crate) async fn explain(options: CaptureOptions, args: &CaptureArgs) -> Resu
     let captured =
         capture(options, verifier, Arc::new(progress), is_interrupted).await.map_err(failed)?;
     let report = report.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let report = report.map(|report| held_against(report, args.model.as_deref(), &captured));
     print(&captured, report, args)?;
     output::progress(&format!("kept in {}", folder.display()));
     match captured.ending {
         Ending::Complete => Ok(Code::Ok),
         Ending::Interrupted => Err(Failure::capture("interrupted; the profiler is off")),
         Ending::Failed(failure) => Err(failed(failure)),
+    }
+}
+
+/// The report with its step held against the bound, if a model was given. A step that has no bound
+/// does not cost the report.
+fn held_against(report: Report, model: Option<&Path>, captured: &Captured) -> Report {
+    let Some(model) = model else { return report };
+    let baseline = Baseline::from_manifest(&captured.manifest);
+    let against = Against {
+        model: Some(model),
+        gpu: None,
+        bound: &BoundArgs::default(),
+        manifest: Some(&captured.manifest),
+        baseline: baseline.as_ref(),
+    };
+    match bound::gap(&report.analysis, &against) {
+        Ok((gap, _)) => report.with_bound_gap(Some(gap)),
+        Err(failure) => {
+            failure.report();
+            report
+        }
     }
 }
 

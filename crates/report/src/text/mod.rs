@@ -45,7 +45,7 @@ pub fn terminal(report: &Report, style: &TerminalStyle) -> String {
     let mut sections = vec![about::opening(report, style)];
     sections.push(about::partial_banner(&report.input, report.partial, style));
     sections.push(headline::headline(report, style));
-    sections.extend(report.gap.as_ref().map(|gap| bound_gap::verdict(gap, style)));
+    sections.extend(report.bound_gap.as_ref().map(|gap| bound_gap::verdict(gap, style)));
     let has_verdict = analysis.quality.refused.is_none();
     let whole_trace = analysis.ledger.scope != LedgerScope::Steps
         || !has_verdict
@@ -71,7 +71,7 @@ pub fn terminal(report: &Report, style: &TerminalStyle) -> String {
             sections.push(text(analysis, style));
         }
     }
-    if let Some(gap) = &report.gap {
+    if let Some(gap) = &report.bound_gap {
         sections.extend(bound_gap::sections(gap, style));
     }
     sections.push(about::quality(&analysis.quality, style));

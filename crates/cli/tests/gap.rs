@@ -1,0 +1,141 @@
+//! `steptally gap` from outside, and the same in the report of `analyze`.
+
+#![allow(clippy::unwrap_used)] // in the tests' own functions
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Model and trace of the same server: fixtures/README.md.
+const MODEL: &str = "qwen3-moe-6-layers";
+const GRAPHS: &str = "sglang-h200/decode-graphs-TP-0.trace.json.gz";
+
+fn fixture(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    root.join(name).to_str().unwrap().to_owned()
+}
+
+fn steptally(args: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steptally"));
+    let output = command.args(args).env("COLUMNS", "160").output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// Runs `gap` on the trace with graphs, which must succeed.
+fn gap(args: &[&str]) -> String {
+    let (trace, model) = (fixture(GRAPHS), fixture(MODEL));
+    let (code, stdout, stderr) =
+        steptally(&[&["gap", &trace, "--model", &model, "--context", "512"], args].concat());
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    stdout
+}
+
+/// The numbers of a line's cells.
+fn numbers(line: &str) -> Vec<f64> {
+    line.split([' ', '|']).filter_map(|word| word.parse().ok()).collect()
+}
+
+#[test]
+fn a_step_with_graphs_against_tpot() {
+    let text = gap(&["--baseline-tpot", "1.14ms"]);
+    assert!(text.contains("1 x H200 SXM, batch 1, 512 tokens in the cache"), "{text}");
+    assert!(text.contains("1.14 ms without the profiler (TPOT, as given)"), "{text}");
+    assert!(text.contains("unexplained: 0 ns"), "{text}");
+    assert!(!text.contains("CAUTION"), "{text}");
+    // Both columns add up as they are shown: captured, share, unprofiled.
+    let rows = |line: &&str| line.starts_with("  + ") || line.starts_with("  bound  ");
+    let sum = |column: usize| {
+        let cells = text.lines().filter(rows).map(|line| numbers(line)[column]);
+        (cells.sum::<f64>() * 10.0).round() / 10.0
+    };
+    let total = numbers(text.lines().find(|line| line.starts_with("  =    ")).unwrap());
+    assert_eq!((sum(0), sum(2)), (total[0], total[2]), "{text}");
+    assert_eq!(total[2], 1140.0);
+    assert!(text.contains("layers 0-5"), "{text}");
+    assert!(text.contains("  - memory bandwidth 4800 GB/s"), "{text}");
+}
+
+#[test]
+fn without_tpot_idle_is_an_upper_bound() {
+    let text = gap(&[]);
+    assert!(text.contains("CAUTION  idle time is an upper bound"), "{text}");
+    assert!(!text.contains("without profiler"), "{text}");
+}
+
+#[test]
+fn json_is_exact_and_follows_its_schema_version() {
+    let report: Value =
+        serde_json::from_str(&gap(&["--baseline-tpot", "1.14ms", "--format", "json"])).unwrap();
+    assert_eq!(report["schema_version"], 1);
+    let rows = report["rows"].as_array().unwrap();
+    let sum = |key: &str| rows.iter().map(|row| row[key].as_i64().unwrap()).sum::<i64>();
+    assert_eq!(sum("total_ns"), report["captured_total_ns"].as_i64().unwrap());
+    assert_eq!(sum("unprofiled_total_ns"), 4 * 1_140_000);
+    assert_eq!(report["unexplained_ns"], 0);
+    let (code, schema, _) = steptally(&["gap", "--json-schema"]);
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    assert_eq!((code, &schema["title"]), (0, &"GapReport".into()));
+}
+
+#[test]
+fn markdown_has_the_waterfall() {
+    let text = gap(&["--baseline-tpot", "1.14ms", "--format", "markdown"]);
+    assert!(text.starts_with("### steptally gap: `"), "{text}");
+    assert!(text.contains("| + idle | idle.between\\_steps | "), "{text}");
+    let last = text.lines().find(|line| line.starts_with("| = | the step")).unwrap();
+    assert_eq!(numbers(last).last(), Some(&1140.0), "{text}");
+}
+
+#[test]
+fn a_result_of_bench_is_shown_beside() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("measured.json");
+    // 6 layers x 7 us + 6 x 5 us + 33 us = 105 us
+    let json = r#"{"device": "NVIDIA H200", "model": "qwen3_moe", "batch": 1, "tp": 1, "measurements": [
+        {"group": "gemm", "name": "qkv_proj bf16", "shape": "m=1 n=3072 k=2048", "median_ns": 7000},
+        {"group": "gemm", "name": "o_proj bf16", "shape": "m=1 n=2048 k=2048", "median_ns": 5000},
+        {"group": "gemm", "name": "lm_head bf16", "shape": "m=1 n=32000 k=2048", "median_ns": 33000}]}"#;
+    std::fs::write(&file, json).unwrap();
+    let text = gap(&["--measured", file.to_str().unwrap()]);
+    assert!(text.contains("MEASURED ALONE  105 us of 2.40 ms"), "{text}");
+    assert!(text.contains("not measured: router, experts gate_up"), "{text}");
+}
+
+#[test]
+fn analyze_takes_a_model_too() {
+    let (trace, model) = (fixture(GRAPHS), fixture(MODEL));
+    let (code, text, stderr) = steptally(&["analyze", &trace, "--model", &model]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(text.contains("FROM THE BOUND TO THE STEP  mean of 4 steps"), "{text}");
+    assert!(
+        text.contains("CAUTION  the context (--context) is not known, 1024 is assumed."),
+        "{text}"
+    );
+    let args = ["analyze", &trace, "--model", &model, "--format", "json"];
+    let report: Value = serde_json::from_str(&steptally(&args).1).unwrap();
+    assert_eq!(report["bound_gap"]["unexplained_ns"], 0);
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let (trace, model) = (fixture(GRAPHS), fixture(MODEL));
+    let fails = |args: &[&str], code: i32, error: &str, hint: &str| {
+        let (actual, stdout, stderr) = steptally(args);
+        assert_eq!((actual, stdout.as_str()), (code, ""), "{stderr}");
+        assert!(stderr.contains(error) && stderr.contains(hint), "{stderr}");
+    };
+    fails(&["gap", &trace], 2, "nothing says which model was served", "hint: give --model");
+    fails(&["gap", &trace, "--model", "none"], 3, "cannot read none", "hint: --model takes");
+    let of = |more: &[&str], error: &str, hint: &str| {
+        fails(&[&["gap", &trace, "--model", &model], more].concat(), 2, error, hint);
+    };
+    of(&["--gpu", "TPU"], "unknown GPU `TPU`", "--hardware FILE");
+    of(&["--tp", "0"], "`tp` is 0", "hint: check --tp");
+    of(&["--kind", "extend"], "no step of kind \"extend\"", "kinds present");
+    of(&["--baseline-tpot", "3"], "such as 3.01ms", "");
+    let extend = fixture("sglang-h200/stage-eager-TP-0-EXTEND.trace.json.gz");
+    let args = ["gap", &extend, "--model", &model];
+    fails(&args, 2, "", "hint: ");
+}
