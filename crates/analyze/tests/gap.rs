@@ -167,6 +167,27 @@ fn what_does_not_fit_is_said() {
 }
 
 #[test]
+fn tpot_of_another_load_corrects_nothing() {
+    let analysis = analyze(&[pool_cast_run(3)], &Config::default());
+    let model = ModelConfig::parse(GLM_5, Some(GLM_5_QUANT)).unwrap();
+    let hardware = Hardware::built_in().unwrap();
+    let of_four = Baseline { batch_size: Some(4), ..Baseline::given(94_700_000.0) };
+    let inputs = GapInputs {
+        model: &model,
+        gpu: hardware.find("RTX PRO 6000").unwrap(),
+        deployment: &four_bits(),
+        measured: &Measured::default(),
+        baseline: Some(&of_four),
+        guesses: &["the context is a guess".to_owned()],
+    };
+    let gap = bound_gap(&analysis, inputs).unwrap();
+    assert_eq!(gap.unprofiled, None);
+    let why = "idle time is an upper bound: a profiler slows the host, and the TPOT without it says \
+               nothing here: the steps have batch size 1, TPOT was measured at 4";
+    assert_eq!(gap.cautions, [why, "the context is a guess"]);
+}
+
+#[test]
 fn without_decode_steps_there_is_no_gap() {
     let model = ModelConfig::parse(SMALL, None).unwrap();
     let refuse = |trace| {

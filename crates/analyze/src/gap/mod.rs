@@ -17,8 +17,8 @@ mod layers;
 mod waterfall;
 
 use crate::results::{
-    Analysis, Baseline, BoundGap, Component, GapAccount, GapComponent, GapCopy, LedgerScope,
-    UnprofiledStep,
+    Analysis, Baseline, BoundGap, Component, Dilation, GapAccount, GapComponent, GapCopy,
+    LedgerScope, UnprofiledStep,
 };
 use crate::roofline::{
     Deployment, Gpu, Hardware, Measured, ModelConfig, Roofline, RooflineError, roofline,
@@ -99,7 +99,13 @@ pub fn bound_gap(analysis: &Analysis, inputs: GapInputs<'_>) -> Result<BoundGap,
     let bound = roofline(inputs.model, inputs.gpu, inputs.deployment, inputs.measured)?;
     let per_step = |total: i64| total as f64 / ledger.n as f64;
     let captured = per_step(ledger.period_sum_ns);
-    let unprofiled = inputs.baseline.map(|of| unprofiled(of, &bound, ledger.n, captured));
+    let (unprofiled, not_corrected) = match inputs.baseline {
+        None => (None, Some("no TPOT without it is known".to_owned())),
+        Some(baseline) => match unprofiled(analysis, baseline, &bound) {
+            Ok(step) => (Some(step), None),
+            Err(why) => (None, Some(format!("the TPOT without it says nothing here: {why}"))),
+        },
+    };
 
     let seen = waterfall::seen(&ledger.accounts);
     let mut shares = components::shares(&bound);
@@ -124,20 +130,34 @@ pub fn bound_gap(analysis: &Analysis, inputs: GapInputs<'_>) -> Result<BoundGap,
         cautions: Vec::new(),
         roofline: bound,
     };
-    gap.cautions = cautions(analysis, &inputs, &gap);
+    gap.cautions = not_corrected
+        .map(|why| format!("idle time is an upper bound: a profiler slows the host, and {why}"))
+        .into_iter()
+        .chain(cautions(analysis, &inputs, &gap))
+        .collect();
     Ok(gap)
 }
 
-/// The step that TPOT states: a request gets the accepted tokens of a step at once.
-fn unprofiled(baseline: &Baseline, bound: &Roofline, n: u64, captured: f64) -> UnprofiledStep {
-    let tokens = bound.deployment.speculation.map_or(1.0, |plan| plan.accepted_tokens);
+/// The step that TPOT states, or why it states none. With speculation a request gets the accepted
+/// tokens of a step at once.
+fn unprofiled(
+    analysis: &Analysis,
+    baseline: &Baseline,
+    bound: &Roofline,
+) -> Result<UnprofiledStep, String> {
+    let tokens = match bound.deployment.speculation {
+        Some(plan) => plan.accepted_tokens,
+        None => Dilation::of(&analysis.steps, baseline).map(|_| 1.0)?,
+    };
+    let ledger = &analysis.ledger;
     let ns_per_step = baseline.tpot_ns.median * tokens;
-    UnprofiledStep {
+    let total = ns_per_step * ledger.n as f64;
+    Ok(UnprofiledStep {
         ns_per_step,
-        total_ns: (ns_per_step * n as f64).round() as i64,
-        dilation_ratio: captured / ns_per_step.max(1.0),
+        total_ns: total.round() as i64,
+        dilation_ratio: ledger.period_sum_ns as f64 / total.max(1.0),
         baseline: baseline.clone(),
-    }
+    })
 }
 
 fn components_of(
@@ -200,10 +220,6 @@ fn cautions(analysis: &Analysis, inputs: &GapInputs<'_>, gap: &BoundGap) -> Vec<
     let mut list = Vec::new();
     let served = inputs.deployment;
     match &gap.unprofiled {
-        None => list.push(
-            "idle time is an upper bound: a profiler slows the host, and no TPOT without it is known"
-                .to_owned(),
-        ),
         Some(step) if step.ns_per_step < gap.busy_ns_per_step => list.push(
             "TPOT is shorter than the GPU's busy time in the capture: the profiler, or waiting for \
              another rank that it slows, made kernels longer; or TPOT was measured on another load"
@@ -214,7 +230,7 @@ fn cautions(analysis: &Analysis, inputs: &GapInputs<'_>, gap: &BoundGap) -> Vec<
              wait for more than their steps"
                 .to_owned(),
         ),
-        Some(_) => {}
+        _ => {}
     }
     if gap.bound_ns as f64 > gap.busy_ns_per_step {
         list.push(
@@ -239,10 +255,6 @@ fn cautions(analysis: &Analysis, inputs: &GapInputs<'_>, gap: &BoundGap) -> Vec<
     let own_batch = served.batch.div_ceil(u64::from(served.attention_dp.max(1)));
     if let Some(other) = batch.filter(|batch| *batch != own_batch) {
         list.push(format!("the steps have batch size {other}, the bound is for {own_batch}"));
-    }
-    let loaded = inputs.baseline.and_then(|baseline| baseline.batch_size).map(u64::from);
-    if let Some((tpot, steps)) = loaded.zip(batch).filter(|(tpot, steps)| tpot != steps) {
-        list.push(format!("TPOT was measured at batch size {tpot}, the steps have {steps}"));
     }
     let ranks = analysis.ranks.iter().filter_map(|rank| rank.world_size).max();
     if let Some(ranks) = ranks.filter(|ranks| *ranks != served.tp) {

@@ -17,7 +17,7 @@ pub(crate) fn run(args: &GapArgs) -> Result<Code, Failure> {
         output::write(&gap_schema(), to_file)?;
         return Ok(Code::Ok);
     };
-    let config = Config {
+    let mut config = Config {
         kind: args.kind.as_ref().map(|kind| kind.to_lowercase()),
         steps: args.steps.clone(),
         rank: args.rank,
@@ -27,19 +27,21 @@ pub(crate) fn run(args: &GapArgs) -> Result<Code, Failure> {
     };
     output::check_not_input(to_file, path)?;
     let manifest = input::manifest(path)?;
+    if let Some(manifest) = &manifest {
+        input::configure(&mut config, manifest);
+    }
+    config.baseline = args.baseline_tpot.map(Baseline::given).or(config.baseline);
     let import = input::read(path, &args.reading)?;
     check_rank(&import, config.rank)?;
     let analysis = analyze(&import.traces, &config);
     check_selection(&analysis.steps, &config)?;
 
-    let given = args.baseline_tpot.map(Baseline::given);
-    let baseline = given.or_else(|| manifest.as_ref().and_then(Baseline::from_manifest));
     let against = Against {
         model: args.model.as_deref(),
         gpu: args.gpu.as_deref(),
         bound: &args.bound,
         manifest: manifest.as_ref(),
-        baseline: baseline.as_ref(),
+        baseline: config.baseline.as_ref(),
     };
     let (gap, files) = bound::gap(&analysis, &against)?;
     let ranks_partial = analysis.ranks.iter().any(|rank| rank.partial);
