@@ -30,6 +30,9 @@ use components::{COMPONENTS, Place, Share, place};
 const MOST_COPIES: usize = 5;
 const LEAST_COPY: f64 = 0.005;
 
+/// A component is below its bound when it misses more than this share of the whole bound.
+const LEAST_BELOW: f64 = 0.01;
+
 /// What a captured step is held against.
 #[derive(Clone, Copy, Debug)]
 pub struct GapInputs<'a> {
@@ -238,14 +241,17 @@ fn cautions(analysis: &Analysis, inputs: &GapInputs<'_>, gap: &BoundGap) -> Vec<
                 .to_owned(),
         );
     }
-    for of in gap.components.iter().filter(|of| of.times_bound.is_some_and(|times| times < 1.0)) {
+    let below = |of: &&GapComponent| {
+        of.bound_ns as f64 - of.ns_per_step > LEAST_BELOW * gap.bound_ns as f64
+    };
+    for of in gap.components.iter().filter(below) {
         let hidden = match of.component {
             Component::Communication if analysis.ledger.hidden_communication_ns_per_step > 0.0 => {
                 "part of it runs while something else computes"
             }
             Component::Communication => "a collective takes less time than is assumed for it",
             _ => {
-                "part of its work runs in kernels of another category, or an assumption does not \
+                "part of that work runs in kernels of another category, or an assumption does not \
                  hold"
             }
         };

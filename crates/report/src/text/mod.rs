@@ -44,8 +44,11 @@ pub fn terminal(report: &Report, style: &TerminalStyle) -> String {
     let shown = analysis.sections;
     let mut sections = vec![about::opening(report, style)];
     sections.push(about::partial_banner(&report.input, report.partial, style));
-    sections.push(headline::headline(report, style));
-    sections.extend(report.bound_gap.as_ref().map(|gap| bound_gap::verdict(gap, style)));
+    let mut headline = headline::headline(report, style);
+    if let Some(gap) = &report.bound_gap {
+        headline.push_str(&bound_gap::headline(gap, style));
+    }
+    sections.push(headline);
     let has_verdict = analysis.quality.refused.is_none();
     let whole_trace = analysis.ledger.scope != LedgerScope::Steps
         || !has_verdict

@@ -6,7 +6,8 @@ use super::super::markdown::{capitalised, code, folded, text};
 use super::super::roofline::words;
 use super::super::units::{TimeUnit, three_digits};
 use super::{
-    alone_line, copy_line, layer_groups, note, proof, sentence, waterfall, waterfall_titles,
+    allowed, alone_line, copy_line, layer_groups, measured, note, proof, waterfall,
+    waterfall_titles,
 };
 use crate::GapReport;
 
@@ -14,8 +15,11 @@ use crate::GapReport;
 #[must_use]
 pub fn gap_markdown(report: &GapReport) -> String {
     let gap = &report.gap;
-    let mut out =
-        format!("### steptally gap: {}\n\n{}\n\n", code(&report.trace), text(&sentence(gap)));
+    let mut out = format!(
+        "### steptally gap: {}\n\n{}\n\n",
+        code(&report.trace),
+        text(&format!("{} {}", measured(gap), allowed(gap)))
+    );
     for caution in &gap.cautions {
         let _ = write!(out, "> **Caution:** {}.\n\n", text(caution));
     }
@@ -27,7 +31,7 @@ pub fn gap_markdown(report: &GapReport) -> String {
     out.push_str(&table(&titles, 2, waterfall(gap, unit)));
     out.push('\n');
     let _ =
-        write!(out, "{}. {}\n\n", text(&capitalised(&proof(gap))), text(&capitalised(&note(gap))));
+        write!(out, "{}. {}.\n\n", text(&capitalised(&proof(gap))), text(&capitalised(&note(gap))));
     for copy in &gap.copies {
         let _ = writeln!(out, "- {}", text(&copy_line(copy, gap.roofline.memory_bytes_per_s)));
     }

@@ -5,15 +5,14 @@ mod terminal;
 
 pub use markdown::gap_markdown;
 pub use terminal::gap_text;
-pub(super) use terminal::{sections, verdict};
+pub(super) use terminal::{headline, sections};
 
 use steptally_analyze::results::{BoundGap, GapCopy, GapKind, GapLayer, GapRow};
 
 use super::units::{TimeUnit, bytes, counted, duration, percent_rough, three_digits};
 
-/// What the step is and what it could be, in one sentence.
-fn sentence(gap: &BoundGap) -> String {
-    let step = gap.unprofiled.as_ref().map_or(gap.captured_ns_per_step, |step| step.ns_per_step);
+/// How long the step takes, in one sentence.
+fn measured(gap: &BoundGap) -> String {
     let without = gap.unprofiled.as_ref().map_or_else(String::new, |step| {
         format!(
             ", {} without the profiler (TPOT, {})",
@@ -22,14 +21,23 @@ fn sentence(gap: &BoundGap) -> String {
         )
     });
     format!(
-        "A decode step takes {} as profiled (mean of {}){without}. The hardware would allow {}, \
-         {} tokens/s: {} of {}.",
+        "A decode step takes {} as profiled (mean of {}){without}.",
         duration(gap.captured_ns_per_step),
         counted(gap.n, "step"),
+    )
+}
+
+/// How long it could take, in one sentence.
+fn allowed(gap: &BoundGap) -> String {
+    let (step, name) = match &gap.unprofiled {
+        Some(step) => (step.ns_per_step, "the step without the profiler"),
+        None => (gap.captured_ns_per_step, "the step"),
+    };
+    format!(
+        "The hardware would allow {}, {} tokens/s: {} of {name}.",
         duration(gap.bound_ns as f64),
         three_digits(gap.roofline.tokens_per_s),
         percent_rough(gap.bound_ns as f64 / step.max(1.0)),
-        if gap.unprofiled.is_some() { "the step without the profiler" } else { "the step" },
     )
 }
 
@@ -56,7 +64,11 @@ fn waterfall(gap: &BoundGap, unit: TimeUnit) -> Vec<Vec<String>> {
             gap.rows.iter().map(|row| per_step(row.unprofiled_total_ns.unwrap_or(0))).collect();
         (unit.format_parts(&parts), unit.format(per_step(step.total_ns)))
     });
-    let share = |ns: f64| format!("{:.1} %", 100.0 * ns / gap.captured_ns_per_step.max(1.0));
+    // Adding 0 turns what rounds to -0 into 0.
+    let share = |ns: f64| {
+        let thousandths = (1000.0 * ns / gap.captured_ns_per_step.max(1.0)).round() + 0.0;
+        format!("{:.1} %", thousandths / 10.0)
+    };
     let mut rows: Vec<Vec<String>> = Vec::new();
     for (at, row) in gap.rows.iter().enumerate() {
         let (kind, name) = label(row);

@@ -8,7 +8,8 @@ use super::super::table::{Fit, Table};
 use super::super::title;
 use super::super::units::{TimeUnit, count, counted, duration, three_digits};
 use super::{
-    alone_line, copy_line, layer_groups, note, proof, sentence, waterfall, waterfall_titles,
+    allowed, alone_line, copy_line, layer_groups, measured, note, proof, waterfall,
+    waterfall_titles,
 };
 use crate::GapReport;
 
@@ -32,32 +33,37 @@ pub fn gap_text(report: &GapReport, style: &TerminalStyle) -> String {
         let text = style.paint(Tone::Alarm, "PARTIAL");
         all.push(format!("{text}  part of the trace could not be read\n"));
     }
-    all.push(verdict(&report.gap, style));
+    let verdict = format!("{} {}", measured(&report.gap), allowed(&report.gap));
+    all.push(format!("{}\n", style.paint(Tone::Strong, &style.wrap(&verdict, 0))));
     all.extend(sections(&report.gap, style));
     all.retain(|section| !section.is_empty());
     all.join("\n")
 }
 
-/// The verdict, and what qualifies it.
-pub(in crate::text) fn verdict(gap: &BoundGap, style: &TerminalStyle) -> String {
-    let mut out = style.paint(Tone::Strong, &style.wrap(&sentence(gap), 0));
-    out.push('\n');
-    for caution in &gap.cautions {
-        let label = style.paint(Tone::Warning, "CAUTION");
-        out.push_str(&format!("{label}  {}\n", style.wrap(&printable(&format!("{caution}.")), 9)));
-    }
-    out
+/// What the hardware would allow: a line for the headline of a report.
+pub(in crate::text) fn headline(gap: &BoundGap, style: &TerminalStyle) -> String {
+    format!("{}\n", style.paint(Tone::Strong, &style.wrap(&allowed(gap), 0)))
 }
 
-/// All tables, and the assumptions.
+/// What qualifies the numbers, all tables, and the assumptions.
 pub(in crate::text) fn sections(gap: &BoundGap, style: &TerminalStyle) -> Vec<String> {
     vec![
+        cautions(gap, style),
         waterfall_table(gap, style),
         components(gap, style),
         layers(gap, style),
         alone(gap, style),
         assumptions(&gap.roofline, style),
     ]
+}
+
+fn cautions(gap: &BoundGap, style: &TerminalStyle) -> String {
+    let label = style.paint(Tone::Warning, "CAUTION");
+    let lines = gap
+        .cautions
+        .iter()
+        .map(|caution| format!("{label}  {}\n", style.wrap(&printable(&format!("{caution}.")), 9)));
+    lines.collect()
 }
 
 fn waterfall_table(gap: &BoundGap, style: &TerminalStyle) -> String {
