@@ -2,6 +2,7 @@
 
 use steptally_trace_model::Trace;
 
+use crate::collectives::Communication;
 use crate::gpu::{self, Lane};
 use crate::links::{ApiIndex, OpTree};
 use crate::results::{Analysis, Copies, DeviceUse, Dilation, Layers, RankSummary};
@@ -45,7 +46,8 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         |selection| view::views(&lanes, &links, &lane_steps, selection, &config.categories);
     let (scope, views) = views_of(selection.as_ref());
     // Only collectives tell which steps are not steady ones; all else is about the others.
-    let (collectives, window_starts) = collectives::collectives(scope, &views);
+    let Communication { collectives, window_starts, matched } =
+        collectives::collectives(scope, &views);
     let steady = selection.as_ref().and_then(|selection| selection.without(&window_starts));
     let (scope, views) = match &steady {
         Some(steady) => views_of(Some(steady)),
@@ -100,6 +102,7 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         layers: layers.as_ref(),
         copies: &copies,
         collectives: &collectives,
+        matched: &matched,
         kernels: &kernels,
     };
     let findings = if_so(needs(Section::Findings), || findings::find(&facts));

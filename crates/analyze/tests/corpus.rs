@@ -1,7 +1,7 @@
 //! Findings on every trace of the shared folder: stable, borne out by the events, and worth no more
 //! than a step.
 
-#![allow(clippy::unwrap_used)] // in the tests' own functions
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // in the tests' own functions
 
 use std::path::{Path, PathBuf};
 

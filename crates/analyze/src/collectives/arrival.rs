@@ -38,6 +38,8 @@ pub(super) struct Arrival {
 pub(super) struct Member {
     pub(super) lane: usize,
     pub(super) comm: usize,
+    /// From its start to the last member's.
+    pub(super) lag_ns: i64,
     pub(super) wait_ns: i64,
     pub(super) transfer_ns: i64,
 }
@@ -69,8 +71,9 @@ fn arrival(lanes: &[Lane<'_>], group: &Group, clocks: &[Clock]) -> Option<Arriva
     let first_start = starts.iter().map(|(start, ..)| *start).min()?;
     let members = starts.iter().map(|&(start, lane, comm)| {
         let duration = lanes[lane].comms[comm].duration_ns();
-        let wait_ns = last_start.saturating_sub(start).clamp(0, duration);
-        Member { lane, comm, wait_ns, transfer_ns: duration - wait_ns }
+        let lag_ns = last_start.saturating_sub(start);
+        let wait_ns = lag_ns.clamp(0, duration);
+        Member { lane, comm, lag_ns, wait_ns, transfer_ns: duration - wait_ns }
     });
     Some(Arrival {
         members: members.collect(),

@@ -11,6 +11,8 @@ use crate::view::LaneView;
 /// One communication kernel within the windows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Comm<'a> {
+    /// Position among the lane's ops.
+    pub(super) op: usize,
     pub(super) interval: Interval,
     /// Index into the view's windows.
     pub(super) window: usize,
@@ -131,7 +133,7 @@ pub(super) fn gather<'a>(view: &'a LaneView<'a>, keys: &mut Keys<'a>) -> Option<
     let (mut window, mut position, mut gaps_from, mut hint) = (0, 0, 0, 0);
     let mut first_recorded = true;
     let mut reached = view.lane.span()?.start;
-    for work in &view.lane.ops {
+    for (op, work) in view.lane.ops.iter().enumerate() {
         if work.start > reached {
             let call = view.api.call_near(work.correlation(trace), &mut hint);
             let called = call.map(|call| trace.api_calls.start[call as usize].min(work.start));
@@ -171,6 +173,7 @@ pub(super) fn gather<'a>(view: &'a LaneView<'a>, keys: &mut Keys<'a>) -> Option<
             .or_insert_with(|| keys.id(view, message.collective, category));
         let delay = |call| (work.start - trace.api_calls.start[call as usize]).clamp_to_zero();
         comms.push(Comm {
+            op,
             interval: work.interval(),
             window,
             position,

@@ -23,6 +23,7 @@ mod pairing;
 mod summary;
 
 use crate::results::{Collectives, CrossRank, LedgerScope, MatchedBy, RankClock};
+use crate::simulate::{MatchedCollective, MatchedKernel};
 use crate::stats::distribution;
 use crate::view::LaneView;
 
@@ -34,13 +35,17 @@ use matching::Matching;
 /// Mismatches that are listed.
 const LISTED_MISMATCHES: usize = 20;
 
-/// Accounts for the communication kernels in the windows of all lanes; also names the steps (view,
-/// position on its lane) in which one waits for a rank whose recording began later: they are no
-/// steady steps.
-pub(crate) fn collectives(
-    scope: LedgerScope,
-    views: &[LaneView<'_>],
-) -> (Collectives, Vec<(usize, usize)>) {
+/// What the communication kernels tell.
+pub(crate) struct Communication {
+    pub(crate) collectives: Collectives,
+    /// Steps (view, position on its lane) in which a kernel waits for a rank whose recording began
+    /// later: no steady steps.
+    pub(crate) window_starts: Vec<(usize, usize)>,
+    pub(crate) matched: Vec<MatchedCollective>,
+}
+
+/// Accounts for the communication kernels in the windows of all lanes.
+pub(crate) fn collectives(scope: LedgerScope, views: &[LaneView<'_>]) -> Communication {
     let whole_window = scope != LedgerScope::Steps;
     let mut keys = Keys::default();
     let lanes: Vec<Lane<'_>> =
@@ -60,6 +65,18 @@ pub(crate) fn collectives(
              be told from transfer",
         ),
         _ => None,
+    };
+    let view_of = |lane: usize| views.iter().position(|v| std::ptr::eq(v, lanes[lane].view));
+    let kernel = |member: &arrival::Member| {
+        Some(MatchedKernel {
+            view: view_of(member.lane)?,
+            op: lanes[member.lane].comms[member.comm].op,
+            lag_ns: member.lag_ns,
+            transfer_ns: member.transfer_ns,
+        })
+    };
+    let of_arrival = |arrival: &Arrival| MatchedCollective {
+        members: arrival.members.iter().filter_map(kernel).collect(),
     };
     let window_starts = views.iter().enumerate().flat_map(|(index, view)| {
         let lane = lanes.iter().position(|lane| std::ptr::eq(lane.view, view));
@@ -82,7 +99,8 @@ pub(crate) fn collectives(
         no_cross_rank: no_cross_rank.map(str::to_owned),
         window_starts: left_out.found,
     };
-    (collectives, window_starts)
+    let matched = arrivals.iter().map(of_arrival).collect();
+    Communication { collectives, window_starts, matched }
 }
 
 /// The ranks' kernels on one clock.

@@ -10,6 +10,7 @@ use crate::results::{
     Collectives, Copies, Evidence, Finding, Findings, KernelSummary, Launches, Layers, Ledger,
     LedgerScope, Quality, RuleOutcome, StepTable,
 };
+use crate::simulate::MatchedCollective;
 use crate::view::LaneView;
 use saving::Remedy;
 
@@ -41,6 +42,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) layers: Option<&'a Layers>,
     pub(crate) copies: &'a Copies,
     pub(crate) collectives: &'a Collectives,
+    pub(crate) matched: &'a [MatchedCollective],
     pub(crate) kernels: &'a [KernelSummary],
 }
 

@@ -1,9 +1,11 @@
 //! What fixing a finding is worth: the GPU time it removes, and the period after it.
 
+use hashbrown::HashMap;
+
 use super::Facts;
 use crate::gpu::GpuOp;
 use crate::results::{Saving, SavingMethod};
-use crate::simulate::{Change, Replay, Simulation};
+use crate::simulate::{Change, MatchedCollective, Replay, Simulation, run};
 use crate::view::LaneView;
 
 /// Tells which pieces of work of a lane a fix changes.
@@ -51,18 +53,11 @@ pub(crate) fn work_out(facts: &Facts<'_>, remedies: &[&Remedy]) -> (Vec<Saving>,
             _ => None,
         })
         .collect();
-    let lanes: Vec<(&LaneView<'_>, Replay<'_>)> = if simulated.is_empty() {
-        Vec::new()
-    } else {
-        facts.views.iter().filter_map(|view| Some((view, Replay::new(view)?))).collect()
-    };
-    let error = (lanes.iter())
-        .map(|(_, replay)| replay.run(|_| Change::Keep).error_ns())
-        .max()
-        .unwrap_or(0);
+    let lanes = if simulated.is_empty() { Lanes::default() } else { Lanes::new(facts) };
+    let error = lanes.error_ns();
     let savings = (remedies.iter())
         .map(|remedy| match remedy {
-            Remedy::Change(changes) => simulate(&lanes, &|view| changes(view), error),
+            Remedy::Change(changes) => lanes.simulate(&|view| changes(view), error),
             Remedy::UpperBound { period_ns, gpu_ns } => Saving {
                 gpu_ns_per_step: *gpu_ns,
                 period_before_ns: Some(facts.period_ns()),
@@ -85,49 +80,75 @@ pub(crate) fn work_out(facts: &Facts<'_>, remedies: &[&Remedy]) -> (Vec<Saving>,
             }
             joined
         };
-        simulate(&lanes, &all, error)
+        lanes.simulate(&all, error)
     });
     (savings, combined)
 }
 
-fn simulate(
-    lanes: &[(&LaneView<'_>, Replay<'_>)],
-    changes: &dyn Fn(&LaneView<'_>) -> Vec<Change>,
-    error: i64,
-) -> Saving {
-    let mut removed = 0i64;
-    let mut runs: Vec<Simulation> = Vec::new();
-    for (view, replay) in lanes {
-        let changes = changes(view);
-        removed += removed_ns(view, &changes);
-        runs.push(replay.run(|op| changes[op]));
+/// All lanes with selected steps, prepared for simulation.
+#[derive(Default)]
+struct Lanes<'a> {
+    views: Vec<&'a LaneView<'a>>,
+    replays: Vec<Replay<'a>>,
+    matched: &'a [MatchedCollective],
+}
+
+impl<'a> Lanes<'a> {
+    fn new(facts: &Facts<'a>) -> Self {
+        let with_steps = facts.views.iter().enumerate();
+        let (views, replays) =
+            with_steps.filter_map(|(index, view)| Some((view, Replay::new(index, view)?))).unzip();
+        Self { views, replays, matched: facts.matched }
     }
-    let n: usize = runs.iter().map(|run| run.before.len()).sum();
-    if n == 0 {
-        return Saving::default();
+
+    /// How far off the captured periods a replay without any change is, at most.
+    fn error_ns(&self) -> i64 {
+        let unchanged = |view: &&LaneView<'_>| vec![Change::Keep; view.lane.ops.len()];
+        let changes: Vec<_> = self.views.iter().map(unchanged).collect();
+        let runs = run(&self.replays, self.matched, &changes);
+        runs.iter().map(Simulation::error_ns).max().unwrap_or(0)
     }
-    let mean =
-        |of: fn(&Simulation) -> &Vec<i64>| runs.iter().flat_map(of).sum::<i64>() as f64 / n as f64;
-    let host_bound = runs.iter().map(|run| run.host_bound_ratio).fold(0.0, f64::max) > 0.5;
-    Saving {
-        gpu_ns_per_step: removed as f64 / n as f64,
-        period_before_ns: Some(mean(|run| &run.before)),
-        period_after_ns: Some(mean(|run| &run.after)),
-        method: SavingMethod::Simulated,
-        simulation_error_ns: Some(error),
-        next_bound: Some(if host_bound { "host" } else { "gpu" }.to_owned()),
+
+    fn simulate(&self, changes: &dyn Fn(&LaneView<'_>) -> Vec<Change>, error: i64) -> Saving {
+        let changes: Vec<Vec<Change>> = self.views.iter().map(|view| changes(view)).collect();
+        let mut removed = 0;
+        for ((view, replay), changes) in self.views.iter().zip(&self.replays).zip(&changes) {
+            let own = replay.matched(self.matched).map(|kernel| (kernel.op, kernel.transfer_ns));
+            removed += removed_ns(view, &own.collect(), changes);
+        }
+        let runs = run(&self.replays, self.matched, &changes);
+        let n: usize = runs.iter().map(|run| run.before.len()).sum();
+        if n == 0 {
+            return Saving::default();
+        }
+        let mean = |of: fn(&Simulation) -> &Vec<i64>| {
+            runs.iter().flat_map(of).sum::<i64>() as f64 / n as f64
+        };
+        let host_bound = runs.iter().map(|run| run.host_bound_ratio).fold(0.0, f64::max) > 0.5;
+        Saving {
+            gpu_ns_per_step: removed as f64 / n as f64,
+            period_before_ns: Some(mean(|run| &run.before)),
+            period_after_ns: Some(mean(|run| &run.after)),
+            method: SavingMethod::Simulated,
+            simulation_error_ns: Some(error),
+            next_bound: Some(if host_bound { "host" } else { "gpu" }.to_owned()),
+        }
     }
 }
 
-/// GPU time that the changes remove from the accounted windows.
-fn removed_ns(view: &LaneView<'_>, changes: &[Change]) -> i64 {
+/// GPU time that the changes remove from the accounted windows. Of a collective only its `transfer`
+/// counts, where that is known: waiting for another rank is no work.
+fn removed_ns(view: &LaneView<'_>, transfer: &HashMap<usize, i64>, changes: &[Change]) -> i64 {
     let mut removed = 0;
     crate::kernels::for_each_in(view.lane, &view.windows, |index, op| {
-        let length = (op.end - op.start).as_ns();
+        let length = || {
+            let whole = (op.end - op.start).as_ns();
+            transfer.get(&index).map_or(whole, |transfer| whole.min(*transfer))
+        };
         removed += match changes[index] {
             Change::Keep => 0,
-            Change::Remove => length,
-            Change::Resize(to) => length - to,
+            Change::Remove => length(),
+            Change::Resize(to) => (length() - to).max(0),
         };
     });
     removed

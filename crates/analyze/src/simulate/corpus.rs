@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use steptally_import::{ImportOptions, import_path};
 
-use super::{Change, Replay};
+use super::{Change, Replay, run};
 use crate::categories::Categories;
 use crate::gpu::{self, Lane};
 use crate::links::{ApiIndex, OpTree};
-use crate::{Config, quality, steps, view};
+use crate::{Config, collectives, quality, steps, view};
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
@@ -31,7 +31,7 @@ fn an_unchanged_replay_of_every_trace_gives_its_periods_to_the_nanosecond() {
     }
     paths.sort();
     let (config, categories) = (Config::default(), Categories::builtin());
-    let mut periods = 0;
+    let (mut periods, mut matched_count) = (0, 0);
     for path in paths {
         let Ok(import) = import_path(&path, &ImportOptions::default()) else { continue };
         let links: Vec<_> =
@@ -48,14 +48,22 @@ fn an_unchanged_replay_of_every_trace_gives_its_periods_to_the_nanosecond() {
         let apis: Vec<&ApiIndex> = of_lane.iter().map(|(api, _)| api).collect();
         let detection = steps::detect(&lanes, &apis, &config);
         let (lane_steps, selection) = steps::select(&detection, &config);
-        let (_, views) =
+        let (scope, views) =
             view::views(&lanes, &of_lane, &lane_steps, selection.as_ref(), &categories);
-        for replay in views.iter().filter_map(Replay::new) {
-            let unchanged = replay.run(|_| Change::Keep);
+        let matched = collectives::collectives(scope, &views).matched;
+        let with_index = views.iter().enumerate();
+        let replays: Vec<Replay<'_>> =
+            with_index.filter_map(|(index, view)| Replay::new(index, view)).collect();
+        let keep = |replay: &Replay<'_>| vec![Change::Keep; replay.view.lane.ops.len()];
+        let changes: Vec<_> = replays.iter().map(keep).collect();
+        for unchanged in run(&replays, &matched, &changes) {
             assert_eq!(unchanged.after, unchanged.before, "{}", path.display());
             periods += unchanged.before.len();
         }
+        matched_count += matched.len();
     }
     // The captures alone have more than a hundred whole steps.
     assert!(periods > 100, "{periods}");
+    // The merged capture of two ranks has 4 whole steps with 14 collectives.
+    assert!(matched_count >= 4 * 14, "{matched_count}");
 }

@@ -18,10 +18,12 @@
 //! ```
 //!
 //! Without any change the captured periods come out again; [`Simulation::error_ns`] is how far off.
-//! Other ranks are not simulated: a collective keeps its duration.
+//! Ranks are replayed together ([`ranks`]): one that got faster waits for the others in its collectives.
+//! A collective that was not matched over ranks keeps its duration.
 
 mod delays;
 mod host;
+mod ranks;
 
 use hashbrown::HashMap;
 use steptally_trace_model::{StreamId, Timestamp};
@@ -29,6 +31,7 @@ use steptally_trace_model::{StreamId, Timestamp};
 use crate::view::LaneView;
 use delays::Delays;
 use host::Host;
+pub(crate) use ranks::{MatchedCollective, MatchedKernel, run};
 
 /// What happens to a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +77,8 @@ pub(crate) struct Work {
 
 /// A lane prepared for simulation; one preparation serves any number of changes.
 pub(crate) struct Replay<'a> {
+    /// Position of the lane among all views.
+    index: usize,
     view: &'a LaneView<'a>,
     works: Vec<Work>,
     delays: Delays,
@@ -83,8 +88,18 @@ pub(crate) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// `None` when the lane has no selected steps.
-    pub(crate) fn new(view: &'a LaneView<'a>) -> Option<Self> {
+    /// This lane's kernels of matched collectives.
+    pub(crate) fn matched(
+        &self,
+        collectives: &'a [MatchedCollective],
+    ) -> impl Iterator<Item = &'a MatchedKernel> {
+        let index = self.index;
+        let kernels = collectives.iter().flat_map(|collective| &collective.members);
+        kernels.filter(move |kernel| kernel.view == index)
+    }
+
+    /// `view` is number `index` of all; `None` when the lane has no selected steps.
+    pub(crate) fn new(index: usize, view: &'a LaneView<'a>) -> Option<Self> {
         let ops = &view.lane.ops;
         let at = |time: Timestamp| {
             let index = ops.partition_point(|op| op.start < time);
@@ -100,47 +115,7 @@ impl<'a> Replay<'a> {
         let works = works(view);
         let delays = Delays::new(view, &works);
         let host = Host::new(view, &works);
-        Some(Self { view, works, delays, bounds, host })
-    }
-
-    /// Replays the lane with `change` applied to each of its ops.
-    pub(crate) fn run(&self, change: impl Fn(usize) -> Change) -> Simulation {
-        let trace = self.view.lane.trace;
-        let mut starts: Vec<i64> = Vec::with_capacity(self.works.len());
-        let mut ends: Vec<i64> = Vec::with_capacity(self.works.len());
-        let mut clock = self.host.clock();
-        let mut host_bound = 0usize;
-        for (index, work) in self.works.iter().enumerate() {
-            clock.advance(work.start, &ends);
-            let after = |other: Option<usize>, delay: i64| other.map(|o| ends[o] + delay);
-            let launched = work.call.map(|call| {
-                let (at, thread) = (trace.api_calls.start[call], trace.api_calls.thread[call]);
-                clock.shifted(at, thread) + self.delays.launch(index)
-            });
-            let queued = after(work.previous, self.delays.queue(index));
-            let waited = after(work.other, self.delays.other(index));
-            let start = [launched, queued, waited]
-                .into_iter()
-                .flatten()
-                .max()
-                .unwrap_or_else(|| work.start.as_ns());
-            host_bound += usize::from(launched == Some(start) && queued < launched);
-            let length = (work.end - work.start).as_ns();
-            let end = match change(index) {
-                Change::Keep => start + length,
-                Change::Resize(length) => start + length,
-                // What comes after it waits for what came before it.
-                Change::Remove => after(work.previous, 0).or(launched).unwrap_or(start).min(start),
-            };
-            starts.push(start);
-            ends.push(end);
-        }
-        let captured = |work: usize| self.works[work].start.as_ns();
-        Simulation {
-            before: self.bounds.iter().map(|&(a, b)| captured(b) - captured(a)).collect(),
-            after: self.bounds.iter().map(|&(a, b)| starts[b] - starts[a]).collect(),
-            host_bound_ratio: host_bound as f64 / self.works.len().max(1) as f64,
-        }
+        Some(Self { index, view, works, delays, bounds, host })
     }
 }
 
@@ -180,5 +155,7 @@ fn works(view: &LaneView<'_>) -> Vec<Work> {
 
 #[cfg(test)]
 mod corpus;
+#[cfg(test)]
+mod ranks_tests;
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,9 @@
 use steptally_testkit::TraceDsl;
 use steptally_trace_model::Trace;
 
-use super::{Change, Replay, Simulation};
+use super::{Change, Replay, Simulation, run as run_lanes};
 use crate::categories::Categories;
-use crate::gpu::{self, GpuKind};
+use crate::gpu::{self, GpuKind, GpuOp};
 use crate::links::{ApiIndex, OpTree};
 use crate::{Config, quality, steps, view};
 
@@ -19,14 +19,13 @@ fn simulate(trace: &Trace, change: impl Fn(&str) -> Change) -> Simulation {
     let (lane_steps, selection) = steps::select(&detection, &config);
     let categories = Categories::builtin();
     let (_, views) = view::views(&lanes, &[&links], &lane_steps, selection.as_ref(), &categories);
-    let replay = Replay::new(&views[0]).expect("steps");
-    replay.run(|op| {
-        let op = views[0].lane.ops[op];
-        match op.kind {
-            GpuKind::Kernel => change(trace.text(trace.kernels.name[op.row as usize])),
-            _ => Change::Keep,
-        }
-    })
+    let replay = Replay::new(0, &views[0]).expect("steps");
+    let of = |op: &GpuOp| match op.kind {
+        GpuKind::Kernel => change(trace.text(trace.kernels.name[op.row as usize])),
+        _ => Change::Keep,
+    };
+    let changes = views[0].lane.ops.iter().map(of).collect();
+    run_lanes(&[replay], &[], &[changes]).remove(0)
 }
 
 fn remove(name: &'static str) -> impl Fn(&str) -> Change {

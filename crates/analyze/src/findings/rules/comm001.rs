@@ -83,14 +83,20 @@ fn check(facts: &Facts<'_>) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use crate::findings::testing::{clear, found, not_applicable, steps};
+    use crate::findings::testing::{clear, found, not_applicable, outcome_of, steps};
+    use steptally_testkit::TraceDsl;
     use steptally_trace_model::Trace;
 
     /// Five steps of 1 ms with 10 all-reduces of `ns` each.
     fn all_reduces(name: &str, ns: i64) -> Trace {
+        arriving(name, 0, ns)
+    }
+
+    /// The same, each beginning `late` ns later and ending as late.
+    fn arriving(name: &str, late: i64, ns: i64) -> Trace {
         steps(5, 1_000_000, |mut dsl, at, id| {
             for k in 0..10 {
-                let gpu = at + 50_000 + k * 90_000;
+                let gpu = at + 50_000 + k * 90_000 + late;
                 dsl = dsl
                     .launch("cudaLaunchKernel", at + k * 1000..at + k * 1000 + 500, id + k as u64)
                     .kernel(name, gpu..gpu + ns)
@@ -108,6 +114,18 @@ mod tests {
         assert_eq!(finding.evidence[1].value, 400_000.0);
         // 10 x (40 - 5) us.
         assert_eq!(finding.saving.gpu_ns_per_step, 350_000.0);
+    }
+
+    #[test]
+    fn waiting_for_a_late_rank_is_no_saving() {
+        // Rank 0 waits 30 us for rank 1; both transfer for 40 us.
+        let mut late = arriving(NCCL, 30_000, 40_000);
+        late.meta.rank = TraceDsl::rank(1).build().meta.rank;
+        let ranks = [all_reduces(NCCL, 70_000), late];
+        let (_, finding) = outcome_of(&ranks, "COMM001");
+        let saving = finding.expect("a finding").saving;
+        assert_eq!(saving.gpu_ns_per_step, 350_000.0);
+        assert_eq!(saving.simulation_error_ns, Some(0));
     }
 
     #[test]
