@@ -188,7 +188,7 @@ impl Matcher {
         for (index, rule) in rules.iter().enumerate() {
             let parse = |unicode| {
                 let mut parser = regex_syntax::ParserBuilder::new();
-                parser.utf8(false).unicode(unicode).build().parse(&rule.pattern)
+                parser.utf8(false).unicode(unicode).build().parse(&rule.pattern).map_err(Box::new)
             };
             // Names of kernels are ASCII, for which patterns are compiled in a fraction of the
             // time. A pattern that asks for more, such as `\p{Greek}`, gets it.

@@ -31,7 +31,7 @@ fn class_code(class: ApiClass, name: &str) -> &'static str {
         ApiClass::BlockingCopy => "blocking_copy",
         ApiClass::Sync => "sync",
         ApiClass::Other if allocates(name) => "allocation",
-        ApiClass::Other => "other",
+        ApiClass::BeginCapture | ApiClass::EndCapture | ApiClass::Other => "other",
     }
 }
 
