@@ -56,8 +56,11 @@ pub struct CaptureOptions {
     pub rounds: u32,
     /// Steps to record.
     pub steps: u32,
-    /// Activities to record.
+    /// Activities to record. [`Activity::CudaProfiler`] is for a server that was started by nsys, and goes
+    /// with no other.
     pub activities: Vec<Activity>,
+    /// The report that nsys writes, to be waited for and moved to the capture; `None`: it is not.
+    pub nsys_report: Option<PathBuf>,
     /// Whether to record shapes.
     pub record_shapes: bool,
     /// Whether to record Python stacks.
@@ -450,6 +453,10 @@ impl Driver {
         let manifest = &mut self.manifest.manifest;
         manifest.missing_ranks =
             manifest.expected_ranks.iter().filter(|rank| !came.contains(rank)).cloned().collect();
+        if backend.conduct().writes_elsewhere {
+            self.log("what was recorded is with nsys");
+            return Ok(());
+        }
         let count = files.iter().filter(|file| file.complete).count();
         let bytes: u64 = files.iter().map(|file| file.bytes).sum();
         manifest.files = files;
@@ -462,6 +469,10 @@ impl Driver {
     }
 
     async fn verify(&mut self) -> Result<(), Failure> {
+        if self.options.activities.contains(&Activity::CudaProfiler) {
+            self.log("a report of nsys is read after its export, not here");
+            return Ok(());
+        }
         let ranks =
             self.backend()?.expected_ranks().and_then(|ranks| u32::try_from(ranks.len()).ok());
         let input = VerifyInput {

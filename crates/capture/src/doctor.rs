@@ -140,7 +140,7 @@ pub(crate) fn instruments(
         endpoint(info, place, url, has_admin_key),
         hook(info, url, hook_loaded),
         nsys_launch(info),
-        nsys_range(info),
+        nsys_range(info, url),
         nsys_session(info),
         nvtx(info),
     ]
@@ -318,14 +318,17 @@ fn nsys_launch(info: &ServerInfo) -> Advice {
     }
 }
 
-fn nsys_range(info: &ServerInfo) -> Advice {
+fn nsys_range(info: &ServerInfo, url: &str) -> Advice {
     let is_known = matches!(info.engine, Engine::Sglang | Engine::Vllm | Engine::TensorRtLlm);
     let how = match info.engine {
         Engine::Sglang => vec![
             "nsys profile -t cuda,nvtx --cuda-graph-trace=node --trace-fork-before-exec=true --capture-range=cudaProfilerApi --capture-range-end=stop --kill=none -o run SERVER_COMMAND".to_owned(),
-            "curl -X POST URL/start_profile -H 'Content-Type: application/json' -d '{\"activities\": [\"CUDA_PROFILER\"], \"num_steps\": 10}'".to_owned(),
+            format!("steptally profile --url {url} --activities cuda-profiler --nsys-report run.nsys-rep --out DIR"),
         ],
-        Engine::Vllm => vec!["start vLLM with --profiler-config.profiler=cuda under nsys profile --capture-range=cudaProfilerApi".to_owned()],
+        Engine::Vllm => vec![
+            "nsys profile -t cuda,nvtx --cuda-graph-trace=node --trace-fork-before-exec=true --capture-range=cudaProfilerApi --capture-range-end=stop --kill=none -o run vllm serve --profiler-config.profiler=cuda ..".to_owned(),
+            format!("steptally profile --url {url} --activities cuda-profiler --nsys-report run.nsys-rep --out DIR"),
+        ],
         Engine::TensorRtLlm => vec!["start it with TLLM_PROFILE_START_STOP=100-110 under nsys profile -c cudaProfilerApi".to_owned()],
         Engine::LlamaCpp => Vec::new(),
     };

@@ -205,10 +205,19 @@ fn integrity(path: &Path) -> State {
         if first == [0x1f, 0x8b] {
             return gzip(file);
         }
+        // It has no end that can be told: it is whole when it does not grow any more.
+        let mut head = Vec::new();
+        (&file).take(NSYS_REPORT.len() as u64).read_to_end(&mut head)?;
+        if head == NSYS_REPORT {
+            return Ok(State::Whole);
+        }
         plain(file, first[0])
     };
     check().unwrap_or(State::Partial)
 }
+
+/// How reports of nsys begin.
+const NSYS_REPORT: &[u8] = b"NVIDIA Tegra Profiler Report ";
 
 fn gzip(file: File) -> io::Result<State> {
     let mut decoder = MultiGzDecoder::new(BufReader::with_capacity(1 << 18, file));
@@ -310,6 +319,7 @@ mod tests {
         assert_eq!(state(&compressed("")), State::Foreign("an empty gzip stream".to_owned()));
         assert_eq!(state(b"{\"traceEvents\": [\n"), State::Partial);
         assert_eq!(state(b"{\"traceEvents\": []}\n"), State::Whole);
+        assert_eq!(state(b"NVIDIA Tegra Profiler Report 2024@6@2@225-2462.\0"), State::Whole);
         let mut damaged = compressed(&"x".repeat(1000));
         let end = damaged.len() - 6;
         damaged[end] ^= 0xff;

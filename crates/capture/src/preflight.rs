@@ -3,12 +3,12 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use steptally_trace_model::manifest::{CaptureManifest, LoadShape, ProfilerRequest};
 
 use crate::backend::{
-    Backend, Recording, SglangEndpoint, TorchHook, VLLM_PROFILER_HINT, VllmEndpoint,
+    Activity, Backend, Recording, SglangEndpoint, TorchHook, VLLM_PROFILER_HINT, VllmEndpoint,
 };
 use crate::capture::{CaptureOptions, Instrument};
 use crate::engine::{Engine, ServerInfo, probe};
@@ -94,10 +94,14 @@ pub(crate) async fn check(
     }
     let (incoming, server_folder, owns_incoming) = folders(options, &info)?;
     if owns_incoming {
-        check_place(&place, options, &mut remarks)?;
+        // What nsys records the server does not write.
+        if !options.activities.contains(&Activity::CudaProfiler) {
+            check_place(&place, options, &mut remarks)?;
+        }
         prepare_incoming(&incoming, &place)?;
     }
     let recording = Recording {
+        report: report_name(options)?,
         steps: options.steps,
         activities: options.activities.clone(),
         record_shapes: options.record_shapes,
@@ -243,12 +247,38 @@ fn api(info: &ServerInfo) -> Result<GenerateApi, Failure> {
     }
 }
 
+/// The name of nsys' report, as nsys was given it.
+fn report_name(options: &CaptureOptions) -> Result<Option<String>, Failure> {
+    let is_for_nsys = options.activities.contains(&Activity::CudaProfiler);
+    if is_for_nsys && matches!(options.instrument, Instrument::Hook { .. }) {
+        return Err(Failure::new("activities", "the torch hook does not record for nsys")
+            .hint("leave --hook out: the server's own endpoint opens the range"));
+    }
+    let Some(report) = options.nsys_report.as_ref().filter(|_| is_for_nsys) else {
+        return Ok(None);
+    };
+    let name = report.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(Some(name.strip_suffix(".nsys-rep").unwrap_or(&name).to_owned()))
+}
+
 /// Where the server writes: as we see it, as it sees it, and whether it is ours alone.
 fn folders(
     options: &CaptureOptions,
     info: &ServerInfo,
 ) -> Result<(PathBuf, PathBuf, bool), Failure> {
-    if info.engine == Engine::Vllm && options.instrument == Instrument::Endpoint {
+    if options.activities.contains(&Activity::CudaProfiler)
+        && let Some(report) = &options.nsys_report
+    {
+        let folder = report.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = fs::canonicalize(folder.unwrap_or(Path::new(".")))
+            .map_err(|error| Failure::io("find the folder of", report, &error))?;
+        return Ok((folder.clone(), folder, false));
+    }
+    let writes_where_told = options.activities.contains(&Activity::CudaProfiler);
+    if info.engine == Engine::Vllm
+        && options.instrument == Instrument::Endpoint
+        && !writes_where_told
+    {
         let folder = options.server_folder.clone().ok_or_else(|| {
             Failure::new(
                 "output_folder",
@@ -337,11 +367,7 @@ fn backend(
             "this vLLM was started without a profiler: it has no /start_profile",
         )
         .hint(VLLM_PROFILER_HINT)),
-        Engine::Vllm => {
-            // Long enough for steps that a profiler makes several times longer.
-            let record_for = Duration::from_millis(1000 + 100 * u64::from(options.steps));
-            Ok(Box::new(VllmEndpoint::new(client, recording, record_for, options.ranks)))
-        }
+        Engine::Vllm => Ok(Box::new(VllmEndpoint::new(client, recording, options.ranks))),
         Engine::TensorRtLlm | Engine::LlamaCpp => {
             Err(no_profiler(info).unwrap_or_else(|| Failure::new("no_profiler", "no profiler")))
         }

@@ -70,6 +70,8 @@ pub struct Conduct {
     pub start_is_held: bool,
     /// It is stopped after this time, unless a trace comes before; `None`: it is waited for.
     pub record_for: Option<Duration>,
+    /// What it records is written by another program, and not waited for.
+    pub writes_elsewhere: bool,
 }
 
 /// Phases of a capture.
@@ -345,6 +347,9 @@ impl Session {
             Ask::Start => {
                 self.last_growth = now;
                 self.enter(Phase::Window, Ask::Look, now)
+            }
+            Ask::Stop if self.conduct.writes_elsewhere => {
+                self.enter(Phase::Collect, Ask::Collect, now)
             }
             Ask::Stop => {
                 self.last_growth = now;

@@ -95,6 +95,27 @@ fn a_profiler_that_does_not_is_stopped_once() {
 }
 
 #[test]
+fn what_another_program_writes_is_not_waited_for() {
+    let mut run = Run::new();
+    let conduct = Conduct {
+        writes_elsewhere: true,
+        record_for: Some(Duration::from_secs(2)),
+        ..Conduct::default()
+    };
+    run.event(Event::Ready(conduct));
+    for ask in [Ask::Baseline, Ask::BeginLoad, Ask::Start, Ask::Look] {
+        assert_eq!(run.event(Event::Done), ask);
+    }
+    assert_eq!(run.at(1).event(files(0, 0, 0)), Ask::Look);
+    assert_eq!(run.at(2).event(files(0, 0, 0)), Ask::Stop);
+    let (ending, asked) = run.finish();
+    assert_eq!(ending, Ending::Complete);
+    let tail =
+        [Ask::Stop, Ask::Collect, Ask::Verify, Ask::EndLoad, Ask::BaselineAfter, Ask::Finish];
+    assert_eq!(asked[asked.len() - 6..], tail);
+}
+
+#[test]
 fn slow_is_not_dead() {
     let mut run = Run::until_window(true);
     // Grows by one byte every 100 s for 900 s; the stall limit is 120 s.

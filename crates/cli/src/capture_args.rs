@@ -11,7 +11,8 @@ Examples:
   steptally profile --url http://127.0.0.1:30000
   steptally profile --url http://127.0.0.1:30000 --batch-size 8 --input-len 1024 --steps 20 --out run1
   steptally profile --url http://127.0.0.1:8000 --server-dir /traces --ranks 2    vLLM
-  steptally profile --url http://127.0.0.1:30000 --hook /run/hook --skip 20 --steps 30";
+  steptally profile --url http://127.0.0.1:30000 --hook /run/hook --skip 20 --steps 30
+  steptally profile --url http://127.0.0.1:30000 --activities cuda-profiler --nsys-report run.nsys-rep";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -83,6 +84,11 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "0", requires = "hook")]
     pub(crate) hook_ranks: Vec<u32>,
 
+    /// The report that nsys writes (its -o), to be waited for and moved to the capture: with --activities
+    /// cuda-profiler
+    #[arg(long, value_name = "FILE", conflicts_with = "hook")]
+    pub(crate) nsys_report: Option<PathBuf>,
+
     /// Refuse when fewer megabytes are free on the output's disk
     #[arg(long, value_name = "MB", default_value_t = 500)]
     pub(crate) min_free: u64,
@@ -151,6 +157,9 @@ pub(crate) enum RecordedActivity {
     Cpu,
     /// Kernels and copies
     Gpu,
+    /// Nothing by itself: it opens the range of an nsys that started the server (`nsys profile
+    /// --capture-range=cudaProfilerApi`); goes with no other
+    CudaProfiler,
 }
 
 /// Tell what can be captured at a server, or on this machine, and how

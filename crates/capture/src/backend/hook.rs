@@ -133,7 +133,7 @@ impl Backend for TorchHook {
     }
 
     fn request(&self) -> Value {
-        let Recording { steps, activities, record_shapes, with_stack, server_folder } =
+        let Recording { steps, activities, record_shapes, with_stack, server_folder, .. } =
             &self.recording;
         let activities: Vec<&str> = activities.iter().map(|activity| activity.name()).collect();
         json!({

@@ -10,6 +10,7 @@ mod vllm;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -61,6 +62,41 @@ pub struct Recording {
     pub with_stack: bool,
     /// Where the server is to write, as the server sees it.
     pub server_folder: PathBuf,
+    /// Name, without its extension, of the report that nsys writes, when that is to be waited for.
+    pub report: Option<String>,
+}
+
+impl Recording {
+    /// Whether nsys records, and the server only says when.
+    #[must_use]
+    pub fn is_for_nsys(&self) -> bool {
+        self.activities.contains(&Activity::CudaProfiler)
+    }
+
+    /// How the range of such a recording behaves: it may end by itself before the time is over.
+    pub(crate) fn range(&self) -> Conduct {
+        Conduct {
+            record_for: Some(self.at_most()),
+            ends_itself: self.report.is_some(),
+            writes_elsewhere: self.report.is_none(),
+            ..Conduct::default()
+        }
+    }
+
+    /// Long enough for the steps, which a profiler may make several times longer.
+    pub(crate) fn at_most(&self) -> Duration {
+        Duration::from_millis(1000 + 100 * u64::from(self.steps))
+    }
+
+    /// Whether a file is the report: `run.nsys-rep`, or `run.1.nsys-rep` of a range that is repeated.
+    pub(crate) fn is_report(&self, file: &str) -> bool {
+        let Some(stem) = self.report.as_deref() else { return false };
+        let rest = file.strip_prefix(stem).and_then(|rest| rest.strip_suffix(".nsys-rep"));
+        rest.is_some_and(|rest| {
+            rest.is_empty()
+                || rest.strip_prefix('.').is_some_and(|number| number.parse::<u32>().is_ok())
+        })
+    }
 }
 
 /// Why a profiler did not start.
@@ -110,4 +146,31 @@ pub trait Backend: Send + Sync {
 
     /// Stops it.
     fn stop(&self) -> Pending<'_, Result<Stopped, Failure>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_of_nsys() {
+        let recording = Recording {
+            steps: 5,
+            activities: vec![Activity::CudaProfiler],
+            record_shapes: false,
+            with_stack: false,
+            server_folder: PathBuf::new(),
+            report: Some("run".to_owned()),
+        };
+        for (name, is_report) in [
+            ("run.nsys-rep", true),
+            ("run.2.nsys-rep", true),
+            ("run2.nsys-rep", false),
+            ("run.x.nsys-rep", false),
+            ("run.qdstrm", false),
+        ] {
+            assert_eq!(recording.is_report(name), is_report, "{name}");
+        }
+        assert!(!Recording { report: None, ..recording }.is_report("run.nsys-rep"));
+    }
 }

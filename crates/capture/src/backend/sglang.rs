@@ -108,6 +108,9 @@ impl Backend for SglangEndpoint {
     }
 
     fn conduct(&self) -> Conduct {
+        if self.recording.is_for_nsys() {
+            return self.recording.range();
+        }
         Conduct {
             ends_itself: true,
             start_is_held: self.version.is_some_and(|version| version < ANSWERS_AT_ONCE),
@@ -116,10 +119,14 @@ impl Backend for SglangEndpoint {
     }
 
     fn expected_ranks(&self) -> Option<Vec<String>> {
-        self.ranks.clone()
+        // A report of nsys has all of them.
+        if self.recording.is_for_nsys() { None } else { self.ranks.clone() }
     }
 
     fn rank_of(&self, file: &str) -> Option<String> {
+        if self.recording.is_for_nsys() {
+            return self.recording.is_report(file).then(|| "nsys".to_owned());
+        }
         if self.is_v2 && !file.contains("-decode.") {
             return None;
         }
@@ -127,7 +134,7 @@ impl Backend for SglangEndpoint {
     }
 
     fn request(&self) -> Value {
-        let Recording { steps, activities, record_shapes, with_stack, server_folder } =
+        let Recording { steps, activities, record_shapes, with_stack, server_folder, .. } =
             &self.recording;
         let activities: Vec<&str> = activities.iter().map(|activity| activity.name()).collect();
         // Without a version it is better to record one step too many.
@@ -217,6 +224,7 @@ mod tests {
             record_shapes: true,
             with_stack: false,
             server_folder: PathBuf::from("/out"),
+            report: None,
         };
         let client = Client::new("http://h:1", Keys::default()).unwrap();
         SglangEndpoint::new(client, &info, recording).unwrap()
@@ -272,6 +280,24 @@ mod tests {
     }
 
     #[test]
+    fn a_range_for_nsys() {
+        let mut backend = backend("0.5.16", |info| info.parallel.tp = Some(2));
+        backend.recording.activities = vec![Activity::CudaProfiler];
+        assert_eq!(backend.request()["activities"], json!(["CUDA_PROFILER"]));
+        assert_eq!(backend.request()["num_steps"], 5);
+        // 1 s and 5 times 100 ms; no traces of ranks.
+        let conduct = backend.conduct();
+        assert_eq!(conduct.record_for, Some(Duration::from_millis(1500)));
+        assert!(conduct.writes_elsewhere && !conduct.ends_itself);
+        assert_eq!(backend.expected_ranks(), None);
+        assert_eq!(backend.rank_of("1-TP-0.trace.json.gz"), None);
+        backend.recording.report = Some("run".to_owned());
+        let conduct = backend.conduct();
+        assert!(!conduct.writes_elsewhere && conduct.ends_itself);
+        assert_eq!(backend.rank_of("run.nsys-rep").as_deref(), Some("nsys"));
+    }
+
+    #[test]
     fn activities_that_kill() {
         let info = ServerInfo::new(Engine::Sglang);
         let recording = Recording {
@@ -280,6 +306,7 @@ mod tests {
             record_shapes: false,
             with_stack: false,
             server_folder: PathBuf::new(),
+            report: None,
         };
         let client = Client::new("http://h:1", Keys::default()).unwrap();
         assert_eq!(SglangEndpoint::new(client, &info, recording).unwrap_err().code, "activities");

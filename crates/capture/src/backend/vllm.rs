@@ -18,22 +18,16 @@ const FOREVER: Duration = Duration::from_secs(24 * 3600);
 pub struct VllmEndpoint {
     client: Client,
     recording: Recording,
-    record_for: Duration,
     ranks: Option<u32>,
 }
 
 impl VllmEndpoint {
-    /// The endpoints at `client`. The profiler runs for `record_for`, or until the server has
-    /// recorded the steps, whichever comes first. `ranks`: how many GPUs serve, which vLLM does
+    /// The endpoints at `client`. The profiler runs for as long as the steps may take, or until the
+    /// server has recorded them, whichever comes first. `ranks`: how many GPUs serve, which vLLM does
     /// not say.
     #[must_use]
-    pub fn new(
-        client: Client,
-        recording: Recording,
-        record_for: Duration,
-        ranks: Option<u32>,
-    ) -> Self {
-        Self { client, recording, record_for, ranks }
+    pub fn new(client: Client, recording: Recording, ranks: Option<u32>) -> Self {
+        Self { client, recording, ranks }
     }
 }
 
@@ -44,16 +38,24 @@ impl Backend for VllmEndpoint {
 
     fn conduct(&self) -> Conduct {
         // Even after the last iteration it wants a stop before it can be started again.
-        Conduct { record_for: Some(self.record_for), ..Conduct::default() }
+        if self.recording.is_for_nsys() {
+            return Conduct { wants_stop: true, ..self.recording.range() };
+        }
+        Conduct { record_for: Some(self.recording.at_most()), ..Conduct::default() }
     }
 
     fn expected_ranks(&self) -> Option<Vec<String>> {
-        self.ranks.map(|ranks| (0..ranks).map(|rank| format!("rank-{rank}")).collect())
+        // A report of nsys has all of them.
+        let ranks = self.ranks.filter(|_| !self.recording.is_for_nsys());
+        ranks.map(|ranks| (0..ranks).map(|rank| format!("rank-{rank}")).collect())
     }
 
     /// `[prefix_]dp0_pp0_tp0_dcp0_ep0_rank0.NANOSECONDS.pt.trace.json[.gz]`; the front end's own
     /// trace (`.async_llm`) has no steps. Names of other releases count as they are.
     fn rank_of(&self, file: &str) -> Option<String> {
+        if self.recording.is_for_nsys() {
+            return self.recording.is_report(file).then(|| "nsys".to_owned());
+        }
         let stem = file.strip_suffix(".gz").unwrap_or(file);
         let stem = stem.strip_suffix(".pt.trace.json")?;
         if stem.contains(".async_llm") {
@@ -121,9 +123,10 @@ mod tests {
             record_shapes: false,
             with_stack: false,
             server_folder: PathBuf::new(),
+            report: None,
         };
         let client = Client::new("http://h:1", Keys::default()).unwrap();
-        let backend = VllmEndpoint::new(client, recording, Duration::from_secs(1), Some(2));
+        let backend = VllmEndpoint::new(client, recording, Some(2));
         let rank = |file: &str| backend.rank_of(file);
         assert_eq!(
             rank("dp0_pp0_tp1_dcp0_ep1_rank1.1700.pt.trace.json.gz").as_deref(),

@@ -40,6 +40,7 @@ pub(crate) fn options(client: Client, folder: &Path) -> CaptureOptions {
         with_stack: false,
         ranks: None,
         allow_traffic: false,
+        nsys_report: None,
         min_free_bytes: 0,
         limits: Limits::default(),
         tool: "steptally test".to_owned(),

@@ -21,6 +21,15 @@ use crate::roofline_args::BoundArgs;
 use crate::{output, verify};
 
 pub(crate) fn run(args: ProfileArgs) -> Result<Code, Failure> {
+    let is_for_nsys = args.capture.activities.contains(&RecordedActivity::CudaProfiler);
+    if is_for_nsys && args.capture.activities.len() > 1 {
+        return Err(Failure::usage("cuda-profiler goes with no other activity").hint(
+            "one process cannot be recorded by nsys and by torch: record one after the other",
+        ));
+    }
+    if args.nsys_report.is_some() && !is_for_nsys {
+        return Err(Failure::usage("--nsys-report goes with --activities cuda-profiler"));
+    }
     let client = client(&args.server.url, &args.server.keys)?;
     let folder = args.capture.out.clone().unwrap_or_else(default_folder);
     let timeout = Duration::from_secs(args.timeout.max(1));
@@ -32,6 +41,7 @@ pub(crate) fn run(args: ProfileArgs) -> Result<Code, Failure> {
         server_folder: args.server_dir,
         instrument,
         ranks: args.ranks,
+        nsys_report: args.nsys_report,
         allow_traffic: args.allow_traffic,
         min_free_bytes: args.min_free.saturating_mul(1_000_000),
         limits: Limits {
@@ -51,6 +61,7 @@ pub(crate) fn options(client: Client, folder: PathBuf, args: &CaptureArgs) -> Ca
     let activities = args.activities.iter().map(|activity| match activity {
         RecordedActivity::Cpu => Activity::Cpu,
         RecordedActivity::Gpu => Activity::Gpu,
+        RecordedActivity::CudaProfiler => Activity::CudaProfiler,
     });
     CaptureOptions {
         client,
@@ -69,6 +80,7 @@ pub(crate) fn options(client: Client, folder: PathBuf, args: &CaptureArgs) -> Ca
         with_stack: args.with_stack,
         ranks: None,
         allow_traffic: false,
+        nsys_report: None,
         min_free_bytes: 0,
         limits: Limits::default(),
         tool: format!("steptally {}", env!("CARGO_PKG_VERSION")),
@@ -104,6 +116,17 @@ pub(crate) async fn explain(options: CaptureOptions, args: &CaptureArgs) -> Resu
     let report = report.map(|report| held_against(report, args.model.as_deref(), &captured));
     print(&captured, report, args)?;
     output::progress(&format!("kept in {}", folder.display()));
+    if args.activities.contains(&RecordedActivity::CudaProfiler) {
+        let report = captured.manifest.files.iter().find(|file| file.path.ends_with(".nsys-rep"));
+        let report = report.map_or_else(
+            || "REPORT.nsys-rep".to_owned(),
+            |file| folder.join(&file.path).display().to_string(),
+        );
+        let export = report.trim_end_matches(".nsys-rep");
+        output::progress(&format!(
+            "next: nsys export --type sqlite -o {export}.sqlite {report}; steptally analyze {export}.sqlite"
+        ));
+    }
     match captured.ending {
         Ending::Complete => Ok(Code::Ok),
         Ending::Interrupted => Err(Failure::capture("interrupted; the profiler is off")),
