@@ -5,15 +5,19 @@
 mod support;
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
+use proptest::prelude::*;
 use steptally_analyze::gap::{GapError, GapInputs, bound_gap};
 use steptally_analyze::results::{Analysis, Baseline, BoundGap, Component, GapKind};
 use steptally_analyze::roofline::{
-    Deployment, Format, Hardware, Measured, ModelConfig, Part, Precision, Sharding,
+    Deployment, Format, Hardware, Measured, ModelConfig, Part, Precision, Sharding, Speculation,
 };
 use steptally_analyze::{Config, analyze};
 use steptally_import::{ImportOptions, import_path};
 use steptally_testkit::{TraceDsl, pool_cast_run};
+
+static ANALYSIS: OnceLock<Analysis> = OnceLock::new();
 
 const GLM_5: &str = include_str!("data/roofline/glm-5.json");
 const GLM_5_QUANT: &str = include_str!("data/roofline/glm-5-nvfp4.quant.json");
@@ -250,5 +254,37 @@ fn captured_steps_take_longer_than_their_bound() {
         ("sglang-h200-tp2/graphs", 1, 2),
     ] {
         check_captured(&fixtures.join(name), "H200", batch, tp);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 64, failure_persistence: None, ..ProptestConfig::default()
+    })]
+
+    /// Whatever bound a deployment gives, the rows add up: [`gap_of`] checks it.
+    #[test]
+    fn rows_add_up_for_any_deployment(
+        bytes_per_s in 1e9..1e14_f64,
+        all_reduce_ns in 0..1_000_000_i64,
+        tp in prop_oneof![Just(1_u32), Just(2), Just(8)],
+        batch in 1..512_u64,
+        context in 0..200_000_u64,
+        tpot_ns in proptest::option::of(1.0..1e9_f64),
+        draft_tokens in proptest::option::of(1..4_u32),
+    ) {
+        let analysis = ANALYSIS.get_or_init(|| analyze(&[pool_cast_run(3)], &Config::default()));
+        let model = ModelConfig::parse(GLM_5, Some(GLM_5_QUANT)).unwrap();
+        let plan = |draft_tokens| Speculation { draft_tokens, accepted_tokens: 1.5 };
+        let deployment = Deployment {
+            memory_bytes_per_s: Some(bytes_per_s),
+            all_reduce_ns: Some(all_reduce_ns),
+            speculation: draft_tokens.map(plan),
+            ..Deployment::new(tp, batch, context)
+        };
+        let gap = gap_of(analysis, &model, "RTX PRO 6000", &deployment, tpot_ns).unwrap();
+        prop_assert_eq!(gap.rows[0].total_ns, 2 * gap.roofline.step_ns);
+        let shares: i64 = gap.components.iter().map(|of| of.bound_ns).sum();
+        prop_assert_eq!(shares, gap.bound_ns);
     }
 }
