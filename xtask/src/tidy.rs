@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: the shape of the workspace.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
@@ -137,8 +137,43 @@ fn check_sources(folder: &Path, problems: &mut Vec<String>) -> Result<()> {
         if !first.starts_with("//!") {
             problems.push(format!("{path}: does not begin with a `//!` comment"));
         }
+        // Tests run in the workspace; what is packaged has to build by itself.
+        let is_packaged = path.contains("/src/");
+        for included in included(source).into_iter().filter(|_| is_packaged) {
+            let beside = Path::new(path).parent().unwrap_or(Path::new(""));
+            if !stays_within(&beside.join(&included), &relative(folder)) {
+                problems
+                    .push(format!("{path}: includes {included}, which is outside of its crate"));
+            }
+        }
     }
     Ok(())
+}
+
+/// The files that a source includes when it is compiled.
+fn included(source: &str) -> Vec<String> {
+    let calls = ["include_str!(", "include_bytes!(", "include!("];
+    let found =
+        calls.iter().flat_map(|call| source.match_indices(call).map(|(at, call)| at + call.len()));
+    found
+        .filter_map(|at| {
+            let rest = source[at..].trim_start().strip_prefix('"')?;
+            Some(rest[..rest.find('"')?].to_owned())
+        })
+        .collect()
+}
+
+/// Whether a path, followed word by word, stays in a folder: what is outside is in no package.
+fn stays_within(path: &Path, folder: &str) -> bool {
+    let mut parts = Vec::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir if parts.pop().is_none() => return false,
+            Component::ParentDir | Component::CurDir => {}
+            other => parts.push(other),
+        }
+    }
+    parts.iter().collect::<PathBuf>().starts_with(folder)
 }
 
 fn read_sources(folder: &Path, files: &mut BTreeMap<String, String>) -> Result<()> {

@@ -68,8 +68,7 @@ pub struct Recorded {
 }
 
 /// A capture of this project: five decode steps at batch size 1 with CUDA graphs.
-const DEMO: &[u8] =
-    include_bytes!("../../../../fixtures/sglang-h200/decode-graphs-TP-0.trace.json.gz");
+const DEMO: &[u8] = include_bytes!("../../data/sglang-decode-graphs-TP-0.trace.json.gz");
 
 impl Recorded {
     /// The capture that is built in.
@@ -144,6 +143,16 @@ mod tests {
     use steptally_trace_model::manifest::{Baseline, Spread, Verification};
 
     use super::*;
+
+    #[test]
+    fn the_demo_is_the_fixture() {
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../fixtures/sglang-h200/decode-graphs-TP-0.trace.json.gz");
+        match fs::read(&fixture) {
+            Ok(fixture) => assert!(fixture == DEMO, "what truth.json says of it would not hold"),
+            Err(_) => eprintln!("SKIPPED: {} is not there", fixture.display()),
+        }
+    }
 
     #[test]
     fn a_folder_with_a_manifest() {
