@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: what `steptally analyze` costs, against other programs on the same machine.
 
+mod hook;
 pub(crate) mod measure;
 mod nsys;
 mod rounds;
@@ -14,7 +15,7 @@ use crate::run::{cargo, output};
 /// Arguments of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Measures one format only.
+    /// Measures one part only.
     #[arg(long, value_enum)]
     only: Option<Part>,
     /// How often each command is run; medians are printed.
@@ -39,6 +40,8 @@ enum Part {
     Torch,
     /// nsys SQLite.
     Nsys,
+    /// The torch hook while it waits.
+    Hook,
 }
 
 /// What all parts use.
@@ -60,6 +63,9 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     if args.runs == 0 {
         bail!("--runs must be at least 1");
     }
+    if args.only == Some(Part::Hook) {
+        return Ok(hook::run(args.runs)? || args.report_only);
+    }
     let target = target_directory()?;
     let folder = target.join("bench");
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -80,6 +86,9 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     }
     if args.only != Some(Part::Torch) {
         passed &= nsys::run(&args.nsys, &bench)?;
+    }
+    if args.only.is_none() {
+        passed &= hook::run(args.runs)?;
     }
     Ok(passed || args.report_only)
 }

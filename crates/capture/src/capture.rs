@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steptally_trace_model::manifest::{
-    Baseline, CaptureManifest, CaptureOutcome, LoadShape, Verification,
+    Baseline, CaptureManifest, CaptureOutcome, LoadShape, SpeedAfter, Verification,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -287,9 +287,9 @@ impl Driver {
             Ask::Baseline => done(self.baseline(0).await.map(|baseline| {
                 self.manifest.manifest.baseline_before = Some(baseline);
             })),
-            Ask::BaselineAfter => done(self.baseline(AFTER).await.map(|baseline| {
-                self.manifest.manifest.baseline_after = Some(baseline);
-            })),
+            Ask::BaselineAfter => {
+                done(self.baseline(AFTER).await.map(|baseline| self.compare(baseline)))
+            }
             Ask::BeginLoad => done(self.begin_load().await),
             Ask::Start => self.start().await,
             Ask::Look => match self.look().await {
@@ -352,6 +352,14 @@ impl Driver {
         let mut source = self.source()?.clone();
         source.seed ^= seed << 32;
         source.measure(self.options.shape, self.options.rounds).await
+    }
+
+    /// Keeps what was measured after the capture, and says whether the server is as fast as before.
+    fn compare(&mut self, after: Baseline) {
+        let manifest = &mut self.manifest.manifest;
+        let before = manifest.baseline_before.as_ref();
+        manifest.speed_after = before.and_then(|before| SpeedAfter::of(before, &after));
+        manifest.baseline_after = Some(after);
     }
 
     async fn begin_load(&mut self) -> Result<(), Failure> {

@@ -12,6 +12,7 @@ use steptally_capture::http::Keys;
 use steptally_capture::replay::{Fault, ReplayOptions};
 use steptally_capture::session::{Ending, Phase};
 use steptally_capture::{CaptureOptions, Secret};
+use steptally_trace_model::manifest::SpeedVerdict;
 use support::{World, recorded, run};
 
 async fn with(fault: Fault) -> World {
@@ -50,7 +51,10 @@ async fn nothing_goes_wrong() {
     assert!((1.1e6..1.2e6).contains(&baseline.tpot_ns.median), "{:?}", baseline.tpot_ns);
     let dilation = manifest.verification.unwrap().dilation_ratio.unwrap();
     assert!((2.0..2.2).contains(&dilation), "{dilation}");
-    assert!(manifest.baseline_after.is_some());
+    // A replay is as fast afterwards.
+    let after = manifest.baseline_after.unwrap();
+    assert_eq!(after.requests, 2);
+    assert_eq!(manifest.speed_after.unwrap().verdict, SpeedVerdict::WithinNoise);
     assert!(!world.folder.path().join("out/incoming").exists());
     let body = &manifest.profiler.unwrap().body;
     assert_eq!((body["num_steps"].as_u64(), body["with_stack"].as_bool()), (Some(5), Some(false)));

@@ -54,6 +54,8 @@ pub struct CaptureManifest {
     pub baseline_before: Option<Baseline>,
     /// Requests after the capture, without a profiler.
     pub baseline_after: Option<Baseline>,
+    /// Whether the server is as fast after the capture as before.
+    pub speed_after: Option<SpeedAfter>,
     /// What happened, in order.
     pub events: Vec<CaptureEvent>,
     /// Traces that are expected, one label per rank (`TP-0`).
@@ -154,6 +156,55 @@ pub struct Baseline {
     pub failed_requests: u64,
 }
 
+/// Whether a server is as fast after a capture as before.
+///
+/// Two medians are apart when they differ by more than the spread of either side,
+/// `(p90 - min) / 2`, and by more than 2 % of the first, by which runs of one server differ anyhow.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SpeedAfter {
+    /// The outcome.
+    pub verdict: SpeedVerdict,
+    /// Change of the median TPOT over its value before; above 0 it is slower.
+    pub change_ratio: f64,
+    /// Changes up to this share of the median before are noise.
+    pub noise_ratio: f64,
+}
+
+/// How TPOT after a capture compares with TPOT before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpeedVerdict {
+    /// They do not differ by more than noise.
+    WithinNoise,
+    /// Tokens take longer than before.
+    Slower,
+    /// Tokens take less time than before.
+    Faster,
+}
+
+impl SpeedAfter {
+    /// Least share of the median before that is more than noise.
+    const LEAST_NOISE: f64 = 0.02;
+
+    /// Compares two baselines; `None` when they are of different loads or one has no requests.
+    #[must_use]
+    pub fn of(before: &Baseline, after: &Baseline) -> Option<Self> {
+        let (a, b) = (before.tpot_ns, after.tpot_ns);
+        if before.shape != after.shape || a.n == 0 || b.n == 0 || a.median <= 0.0 {
+            return None;
+        }
+        let spread = |of: Spread| (of.p90 - of.min) / 2.0;
+        let noise_ratio = (spread(a).max(spread(b)) / a.median).max(Self::LEAST_NOISE);
+        let change_ratio = (b.median - a.median) / a.median;
+        let verdict = match change_ratio {
+            more if more > noise_ratio => SpeedVerdict::Slower,
+            less if less < -noise_ratio => SpeedVerdict::Faster,
+            _ => SpeedVerdict::WithinNoise,
+        };
+        Some(Self { verdict, change_ratio, noise_ratio })
+    }
+}
+
 /// A distribution, by nearest rank except the median, which is the mean of the middle two for an
 /// even `n`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -248,6 +299,42 @@ pub struct CaptureProblem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn baseline(tpot_ns: &[f64]) -> Baseline {
+        Baseline { tpot_ns: Spread::of(tpot_ns).unwrap_or_default(), ..Baseline::default() }
+    }
+
+    #[test]
+    fn as_fast_as_before_or_not() {
+        let of = |before: &[f64], after: &[f64]| {
+            SpeedAfter::of(&baseline(before), &baseline(after)).unwrap()
+        };
+        // Spreads (110 - 90) / 2 = 10 and (115 - 105) / 2 = 5 of a median of 100: 10 %. 110 is 10 % more.
+        let before = [90.0, 100.0, 110.0];
+        let same = of(&before, &[105.0, 110.0, 115.0]);
+        assert_eq!((same.verdict, same.noise_ratio), (SpeedVerdict::WithinNoise, 0.1));
+        assert_eq!(same.change_ratio, 0.1);
+        let slower = of(&before, &[106.0, 111.0, 116.0]);
+        assert_eq!((slower.verdict, slower.change_ratio), (SpeedVerdict::Slower, 0.11));
+        let faster = of(&before, &[84.0, 89.0, 94.0]);
+        assert_eq!((faster.verdict, faster.change_ratio), (SpeedVerdict::Faster, -0.11));
+        // The wider spread counts: (140 - 100) / 2 of 100 is 20 %, and 120 is within that.
+        let wide = of(&[100.0, 100.0, 100.0], &[100.0, 120.0, 140.0]);
+        assert_eq!((wide.verdict, wide.noise_ratio), (SpeedVerdict::WithinNoise, 0.2));
+        // Without a spread 2 % are noise.
+        let still = |after: f64| of(&[100.0, 100.0], &[after, after]).verdict;
+        assert_eq!(still(102.0), SpeedVerdict::WithinNoise);
+        assert_eq!(still(102.5), SpeedVerdict::Slower);
+    }
+
+    #[test]
+    fn what_cannot_be_compared() {
+        assert_eq!(SpeedAfter::of(&baseline(&[1.0]), &baseline(&[])), None);
+        assert_eq!(SpeedAfter::of(&baseline(&[0.0]), &baseline(&[1.0])), None);
+        let mut other = baseline(&[1.0]);
+        other.shape.batch_size = 8;
+        assert_eq!(SpeedAfter::of(&baseline(&[1.0]), &other), None);
+    }
 
     #[test]
     fn spread_of_four() {

@@ -1,9 +1,11 @@
 //! What a capture says before its report: the server, its speed without a profiler, and problems.
 
-use steptally_trace_model::manifest::{Baseline, CaptureManifest, CapturedServer};
+use steptally_trace_model::manifest::{
+    Baseline, CaptureManifest, CapturedServer, SpeedAfter, SpeedVerdict,
+};
 
 use super::style::{TerminalStyle, Tone, printable};
-use super::units::{count, counted, duration, three_digits};
+use super::units::{count, counted, duration, percent, three_digits};
 
 /// The opening of a capture's report, to stand before [`terminal`](crate::terminal)'s text.
 #[must_use]
@@ -18,9 +20,19 @@ pub fn capture_text(capture: &CaptureManifest, style: &TerminalStyle) -> String 
         out.push('\n');
     }
     if let Some(baseline) = &capture.baseline_before {
-        let text = baseline_text(baseline, capture.baseline_after.as_ref());
+        let text = baseline_text(baseline);
         out.push_str(&style.paint(Tone::Strong, &style.wrap(&text, 0)));
         out.push('\n');
+    }
+    if let Some(after) = &capture.baseline_after {
+        out.push_str(&style.wrap(&after_text(after, capture.speed_after.as_ref()), 0));
+        out.push('\n');
+    }
+    let is_slower = |speed: &SpeedAfter| speed.verdict == SpeedVerdict::Slower;
+    if capture.speed_after.as_ref().is_some_and(is_slower) {
+        let text = "the server is slower than before the capture: look whether others use it or its GPU, and \
+                    into its log whether a profiler is still on.";
+        out.push_str(&labelled("CAUTION", Tone::Warning, text, style));
     }
     for problem in &capture.problems {
         let mut text = printable(&problem.message);
@@ -68,9 +80,9 @@ fn server_line(server: &CapturedServer) -> String {
     printable(&format!("{}, at {}", parts.join(", "), server.url))
 }
 
-fn baseline_text(before: &Baseline, after: Option<&Baseline>) -> String {
+fn baseline_text(before: &Baseline) -> String {
     let (tpot, shape) = (before.tpot_ns, before.shape);
-    let mut text = format!(
+    format!(
         "Without a profiler an output token takes {} (TPOT, median of {}, {} to {}; batch size {}, \
          {} tokens in, {} out): {} tokens/s; the first takes {}.",
         duration(tpot.median),
@@ -82,15 +94,28 @@ fn baseline_text(before: &Baseline, after: Option<&Baseline>) -> String {
         count(u64::from(shape.output_len)),
         three_digits(before.tokens_per_s),
         duration(before.ttft_ns.median),
+    )
+}
+
+/// `After the capture 1.14 ms (1.11 ms to 1.15 ms): within noise (3 %) of before.`
+fn after_text(after: &Baseline, speed: Option<&SpeedAfter>) -> String {
+    let tpot = after.tpot_ns;
+    let mut text = format!(
+        "After the capture {} ({} to {})",
+        duration(tpot.median),
+        duration(tpot.min),
+        duration(tpot.max)
     );
-    if let Some(after) = after {
-        text.push_str(&format!(
-            " After the capture {} ({} to {}).",
-            duration(after.tpot_ns.median),
-            duration(after.tpot_ns.min),
-            duration(after.tpot_ns.max)
-        ));
+    if let Some(speed) = speed {
+        let noise = percent(speed.noise_ratio);
+        let change = percent(speed.change_ratio.abs());
+        text.push_str(&match speed.verdict {
+            SpeedVerdict::WithinNoise => format!(": within noise ({noise}) of before"),
+            SpeedVerdict::Slower => format!(": slower than before by {change} (noise {noise})"),
+            SpeedVerdict::Faster => format!(": faster than before by {change} (noise {noise})"),
+        });
     }
+    text.push('.');
     text
 }
 
@@ -149,5 +174,31 @@ mod tests {
              PROBLEM  it broke (hint: mend it)\n"
         );
         assert_eq!(capture_text(&CaptureManifest::default(), &style), "");
+    }
+
+    #[test]
+    fn after_a_capture() {
+        let style = TerminalStyle { width: 1000, color: false, bars: false, top: 10 };
+        let text = |verdict, change_ratio| {
+            let after = Baseline { tpot_ns: spread(1.14e6), ..Baseline::default() };
+            let capture = CaptureManifest {
+                baseline_after: Some(after),
+                speed_after: Some(SpeedAfter { verdict, change_ratio, noise_ratio: 0.05 }),
+                ..CaptureManifest::default()
+            };
+            capture_text(&capture, &style)
+        };
+        let after = "After the capture 1.14 ms (1.11 ms to 1.15 ms): ";
+        assert_eq!(
+            text(SpeedVerdict::WithinNoise, -0.01),
+            format!("{after}within noise (5.0 %) of before.\n")
+        );
+        assert_eq!(
+            text(SpeedVerdict::Faster, -0.12),
+            format!("{after}faster than before by 12.0 % (noise 5.0 %).\n")
+        );
+        let slower = text(SpeedVerdict::Slower, 0.12);
+        let first = format!("{after}slower than before by 12.0 % (noise 5.0 %).\n");
+        assert!(slower.starts_with(&format!("{first}CAUTION  the server is slower")), "{slower}");
     }
 }
