@@ -58,6 +58,23 @@ fn a_step_with_graphs_against_tpot() {
 }
 
 #[test]
+fn lines_fit_the_columns() {
+    let measured = fixture("qwen3-moe-6-layers/measured-h200.json");
+    for columns in ["80", "120"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_steptally"));
+        command.args(["gap", &fixture(GRAPHS), "--model", &fixture(MODEL)]);
+        command.args(["--baseline-tpot", "1.14ms", "--measured", &measured]);
+        let text = String::from_utf8(command.env("COLUMNS", columns).output().unwrap().stdout);
+        let text = text.unwrap();
+        let room: usize = columns.parse().unwrap();
+        // A path has no place to break.
+        let long = |line: &&str| line.chars().count() > room && !line.contains('/');
+        assert_eq!(text.lines().find(long), None);
+        assert!(text.contains("unexplained: 0 ns"), "{text}");
+    }
+}
+
+#[test]
 fn without_tpot_idle_is_an_upper_bound() {
     let text = gap(&[]);
     assert!(text.contains("CAUTION  idle time is an upper bound"), "{text}");
@@ -90,17 +107,33 @@ fn markdown_has_the_waterfall() {
 
 #[test]
 fn a_result_of_bench_is_shown_beside() {
+    // Its medians by calls, added up by hand: 6 x (6,662 + 6,518 + 4,907 + 13,757 + 8,286 + 1,484 +
+    // 5,592 + 1,437 + 1,167) + 33,787 + 13 x 1,380 = 350,587 ns. Dense products 142.31 us, experts
+    // 181.44, norms 17.94, rotary positions 8.90.
+    let text = gap(&["--measured", &fixture("qwen3-moe-6-layers/measured-h200.json")]);
+    assert!(text.contains("MEASURED ALONE  351 us of 2.40 ms"), "{text}");
+    assert!(text.contains("not measured: attention over the KV cache\n"), "{text}");
+    for (component, alone) in
+        [("dense gemm", 142.31), ("experts", 181.44), ("norms", 17.94), ("attention", 8.90)]
+    {
+        let line = text.lines().find(|line| line.starts_with(&format!("  {component}  "))).unwrap();
+        assert!(numbers(line).contains(&alone), "{line}");
+    }
+    // The copy that was measured, 4212 GB/s, is the limit now.
+    assert!(
+        text.contains("  - memory bandwidth 4212 GB/s (measured copy on NVIDIA H200)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_result_of_bench_for_another_step_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("measured.json");
-    // 6 layers x 7 us + 6 x 5 us + 33 us = 105 us
-    let json = r#"{"device": "NVIDIA H200", "model": "qwen3_moe", "batch": 1, "tp": 1, "measurements": [
-        {"group": "gemm", "name": "qkv_proj bf16", "shape": "m=1 n=3072 k=2048", "median_ns": 7000},
-        {"group": "gemm", "name": "o_proj bf16", "shape": "m=1 n=2048 k=2048", "median_ns": 5000},
-        {"group": "gemm", "name": "lm_head bf16", "shape": "m=1 n=32000 k=2048", "median_ns": 33000}]}"#;
-    std::fs::write(&file, json).unwrap();
+    let json = std::fs::read_to_string(fixture("qwen3-moe-6-layers/measured-h200.json")).unwrap();
+    std::fs::write(&file, json.replace("\"batch\": 1", "\"batch\": 8")).unwrap();
     let text = gap(&["--measured", file.to_str().unwrap()]);
-    assert!(text.contains("MEASURED ALONE  105 us of 2.40 ms"), "{text}");
-    assert!(text.contains("not measured: router, experts gate_up"), "{text}");
+    assert!(text.contains("MEASURED ALONE  not comparable: they are for batch 8, not 1"), "{text}");
 }
 
 #[test]

@@ -85,6 +85,7 @@ fn mismatch(model: &ModelConfig, measured: &Measured, served: &Deployment) -> Op
 }
 
 /// The measurement of an operation: in the type in which most of its part's bytes are, else in BF16.
+/// What has one type is measured in several sizes, of which the step's is the smallest.
 fn find<'m>(
     operation: &Operation,
     measured: &'m Measured,
@@ -92,7 +93,8 @@ fn find<'m>(
 ) -> Option<&'m MeasuredOperation> {
     let group = || measured.measurements.iter().filter(|of| of.group == operation.group);
     let Some(part) = operation.part else {
-        return group().find(|of| of.name == operation.name);
+        let sizes = group().filter(|of| of.name == operation.name);
+        return sizes.min_by(|a, b| a.median_ns.total_cmp(&b.median_ns));
     };
     let rows = bound.components.iter().filter(|row| row.part == part);
     let format = rows.max_by_key(|row| row.memory_bytes).map_or("", |row| row.format.as_str());
@@ -178,7 +180,8 @@ mod tests {
             {"group": "gemm", "name": "qkv_proj fp8", "median_ns": 1},
             {"group": "gemm", "name": "gate_up_proj bf16", "median_ns": 5000},
             {"group": "gemm", "name": "lm_head bf16", "shape": "m=1 n=100 k=64", "median_ns": 7000},
-            {"group": "norm", "name": "rms norm bf16", "median_ns": 1000},
+            {"group": "norm", "name": "rms norm bf16", "shape": "16384 x 64", "median_ns": 50000},
+            {"group": "norm", "name": "rms norm bf16", "shape": "1 x 64", "median_ns": 1000},
             {"group": "launch", "name": "empty", "median_ns": 9000}]}"#;
         let found = check(json).unwrap();
         // 2 x 3 + 2 x 5 + 7 + 5 norms x 1 = 28 us

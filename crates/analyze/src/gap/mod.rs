@@ -17,7 +17,7 @@ mod layers;
 mod waterfall;
 
 use crate::results::{
-    Analysis, Baseline, BoundGap, Component, Dilation, GapAccount, GapComponent, GapCopy,
+    Alone, Analysis, Baseline, BoundGap, Component, Dilation, GapAccount, GapComponent, GapCopy,
     LedgerScope, UnprofiledStep,
 };
 use crate::roofline::{
@@ -117,6 +117,7 @@ pub fn bound_gap(analysis: &Analysis, inputs: GapInputs<'_>) -> Result<BoundGap,
     let rows = waterfall::rows(&ledger.accounts, ledger.n, &shares, total);
     let explained: i64 = rows.iter().map(|row| row.total_ns).sum();
     let busy = ledger.accounts.iter().filter(|account| place(account) != Place::Idle);
+    let alone = alone::alone(inputs.model, inputs.measured, &bound);
     let mut gap = BoundGap {
         n: ledger.n,
         bound_ns: bound.step_ns,
@@ -126,10 +127,10 @@ pub fn bound_gap(analysis: &Analysis, inputs: GapInputs<'_>) -> Result<BoundGap,
         unprofiled,
         rows,
         unexplained_ns: ledger.period_sum_ns - explained,
-        components: components_of(analysis, &shares, &seen),
+        components: components_of(analysis, &shares, &seen, alone.as_ref()),
         layers: layers::layers(analysis.layers.as_ref(), &inputs),
         copies: copies(analysis, bound.memory_bytes_per_s),
-        alone: alone::alone(inputs.model, inputs.measured, &bound),
+        alone,
         cautions: Vec::new(),
         roofline: bound,
     };
@@ -167,6 +168,7 @@ fn components_of(
     analysis: &Analysis,
     shares: &[Share; COMPONENTS.len()],
     seen: &[i64; COMPONENTS.len()],
+    alone: Option<&Alone>,
 ) -> Vec<GapComponent> {
     let ledger = &analysis.ledger;
     let there = (0..COMPONENTS.len()).filter(|&at| seen[at] != 0 || shares[at].ns != 0);
@@ -177,12 +179,16 @@ fn components_of(
             let accounts = ledger.accounts.iter().filter(|account| own(place(account)));
             let ns_per_step = seen[at] as f64 / ledger.n as f64;
             let bound_ns = shares[at].ns;
+            let rows = alone.iter().flat_map(|alone| &alone.rows);
+            let own_rows = rows.filter(|row| row.component == COMPONENTS[at]);
+            let alone_ns: f64 = own_rows.map(|row| row.ns_per_step).sum();
             GapComponent {
                 component: COMPONENTS[at],
                 total_ns: seen[at],
                 ns_per_step,
                 bound_ns,
                 times_bound: (bound_ns > 0).then(|| ns_per_step / bound_ns as f64),
+                alone_ns_per_step: (alone_ns > 0.0).then_some(alone_ns),
                 parts: shares[at].parts.clone(),
                 accounts: accounts
                     .map(|account| GapAccount {

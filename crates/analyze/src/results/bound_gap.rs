@@ -128,6 +128,9 @@ pub struct GapComponent {
     pub bound_ns: i64,
     /// `ns_per_step / bound_ns`; `null` when the bound has nothing of it.
     pub times_bound: Option<f64>,
+    /// What its operations took when they were measured alone, per step, as far as they were; `null`
+    /// when none was.
+    pub alone_ns_per_step: Option<f64>,
     /// Parts of the bound that are held against it.
     pub parts: Vec<Part>,
     /// Its accounts, most time first.

@@ -3,11 +3,10 @@
 use std::fmt::Write as _;
 
 use super::super::markdown::{capitalised, code, folded, text};
-use super::super::roofline::words;
 use super::super::units::{TimeUnit, three_digits};
 use super::{
-    allowed, alone_line, copy_line, layer_groups, measured, note, proof, waterfall,
-    waterfall_titles,
+    allowed, alone_line, component_cells, copy_line, layer_groups, measured, note, proof,
+    waterfall, waterfall_titles,
 };
 use crate::GapReport;
 
@@ -36,11 +35,8 @@ pub fn gap_markdown(report: &GapReport) -> String {
         let _ = writeln!(out, "- {}", text(&copy_line(copy, gap.roofline.memory_bytes_per_s)));
     }
     let us = |ns: f64| TimeUnit::CALL.format(ns);
-    let rows = gap.components.iter().map(|of| {
-        let times = of.times_bound.map_or_else(|| "-".to_owned(), three_digits);
-        vec![words(&of.component), us(of.ns_per_step), us(of.bound_ns as f64), times]
-    });
-    let titles = ["component", "us/step", "bound us", "times"].map(str::to_owned);
+    let rows = gap.components.iter().map(component_cells);
+    let titles = ["component", "us/step", "bound us", "times", "alone us"].map(str::to_owned);
     folded(&mut out, "Components", &table(&titles, 1, rows.collect()));
     match &gap.layers.not_compared {
         Some(reason) => {

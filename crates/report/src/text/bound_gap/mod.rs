@@ -7,8 +7,9 @@ pub use markdown::gap_markdown;
 pub use terminal::gap_text;
 pub(super) use terminal::{headline, sections};
 
-use steptally_analyze::results::{BoundGap, GapCopy, GapKind, GapLayer, GapRow};
+use steptally_analyze::results::{BoundGap, GapComponent, GapCopy, GapKind, GapLayer, GapRow};
 
+use super::roofline::words;
 use super::units::{TimeUnit, bytes, counted, duration, percent_rough, three_digits};
 
 /// How long the step takes, in one sentence.
@@ -101,6 +102,19 @@ fn proof(gap: &BoundGap) -> String {
         counted(gap.n, "step"),
         gap.unexplained_ns,
     )
+}
+
+/// A component's name, time, bound, how often that fits in, and what it took alone.
+fn component_cells(of: &GapComponent) -> Vec<String> {
+    let us = |ns: f64| TimeUnit::CALL.format(ns);
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    vec![
+        words(&of.component),
+        us(of.ns_per_step),
+        us(of.bound_ns as f64),
+        or_dash(of.times_bound.map(three_digits)),
+        or_dash(of.alone_ns_per_step.map(us)),
+    ]
 }
 
 /// A copy against the memory's bandwidth, in one sentence.

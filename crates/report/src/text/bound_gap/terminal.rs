@@ -8,8 +8,8 @@ use super::super::table::{Fit, Table};
 use super::super::title;
 use super::super::units::{TimeUnit, count, counted, duration, three_digits};
 use super::{
-    allowed, alone_line, copy_line, layer_groups, measured, note, proof, waterfall,
-    waterfall_titles,
+    allowed, alone_line, component_cells, copy_line, layer_groups, measured, note, proof,
+    waterfall, waterfall_titles,
 };
 use crate::GapReport;
 
@@ -93,25 +93,28 @@ fn components(gap: &BoundGap, style: &TerminalStyle) -> String {
         .column("component", Fit::Text)
         .column("us/step", Fit::Number)
         .column("bound us", Fit::Number)
-        .column("times", Fit::Number)
-        .column("kernels of", Fit::Flexible(20))
-        .column("against", Fit::Flexible(12));
-    for of in &gap.components {
-        table.row(
-            Tone::Plain,
-            vec![
-                words(&of.component),
-                TimeUnit::CALL.format(of.ns_per_step),
-                TimeUnit::CALL.format(of.bound_ns as f64),
-                of.times_bound.map_or_else(|| "-".to_owned(), three_digits),
-                printable(&accounts(of)),
-                of.parts.iter().map(words).collect::<Vec<_>>().join(", "),
-            ],
-        );
+        .column("times", Fit::Number);
+    let alone = gap.components.iter().any(|of| of.alone_ns_per_step.is_some());
+    if alone {
+        table = table.column("alone us", Fit::Number);
     }
-    let note =
-        "GPU time of a step against its part of the bound; times: how often the bound fits in";
-    title(style, "COMPONENTS", note) + &table.render(style)
+    table = table.column("kernels of", Fit::Flexible(20)).column("against", Fit::Flexible(12));
+    for of in &gap.components {
+        let mut cells = component_cells(of);
+        if !alone {
+            cells.pop();
+        }
+        cells.push(accounts(of));
+        cells.push(of.parts.iter().map(words).collect::<Vec<_>>().join(", "));
+        table.row(Tone::Plain, cells.iter().map(|cell| printable(cell)).collect());
+    }
+    let mut note =
+        "GPU time of a step against its part of the bound; times: how often the bound fits in"
+            .to_owned();
+    if alone {
+        note.push_str("; alone: its operations that were measured alone");
+    }
+    title(style, "COMPONENTS", &note) + &table.render(style)
 }
 
 /// `moe.gemm 170.7, moe.align_permute 26.8`, in microseconds.
