@@ -34,6 +34,24 @@ fn the_planted_cast_is_first_and_its_worth_is_what_the_fixed_capture_lacks() {
     assert!(!good.findings.findings.iter().any(|f| f.code == "KV001"));
 }
 
+/// Inside CUDA graphs: no operator, no shapes, and small casts by the same kernel.
+#[test]
+fn the_planted_cast_is_found_in_graph_replays_and_the_fixed_period_is_foretold() {
+    let bad = fixture("torch-h200/pool-cast-graph.trace.json.gz");
+    let good = fixture("torch-h200/pool-cast-graph-fixed.trace.json.gz");
+    assert_eq!(bad.findings.findings[0].code, "KV001");
+    let cast = finding(&bad, "KV001");
+    assert_eq!(cast.saving.method, SavingMethod::Simulated);
+    // Two for each of eight layers: keys and values.
+    let calls = cast.evidence.iter().find(|evidence| evidence.unit == "per_step").unwrap();
+    assert_eq!(calls.value, 16.0);
+    let after = cast.saving.period_after_ns.unwrap();
+    let fixed = good.steps.period_ns.unwrap().median;
+    assert!((after / fixed - 1.0).abs() < 0.10, "predicted {after}, fixed {fixed}");
+    assert_eq!(cast.saving.next_bound.as_deref(), Some("gpu"));
+    assert!(!good.findings.findings.iter().any(|f| f.code == "KV001"));
+}
+
 #[test]
 fn an_unchanged_replay_gives_the_captured_periods_of_every_capture_with_a_saving() {
     for name in ["torch-h200/pool-cast.trace.json.gz", "torch-h200/pool-cast-fixed.trace.json.gz"] {

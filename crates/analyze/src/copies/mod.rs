@@ -20,6 +20,12 @@ use crate::stats;
 use crate::view::{LaneView, extent};
 use shapes::Traffic;
 
+/// How many elements the launch of a kernel goes over; `None` where its name does not tell.
+pub(crate) fn elements_of_kernel(trace: &Trace, row: usize) -> Option<u64> {
+    let config = trace.configs[trace.kernels.config[row]];
+    shapes::elements_of_launch(trace.text(trace.kernels.name[row]), config.grid, config.block)
+}
+
 /// What else the copies are judged by.
 pub(crate) struct Context<'c> {
     pub(crate) config: &'c Config,

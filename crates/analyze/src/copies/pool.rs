@@ -15,6 +15,8 @@ const SPARE: u64 = 1024;
 
 /// No layer has activations of so many elements for one token.
 const ELEMENTS_PER_TOKEN: u64 = 1 << 20;
+/// Where nothing says how many tokens are in flight, no more are taken to be.
+const MOST_TOKENS: u64 = 64;
 
 /// Where a copy is asked for.
 pub(super) struct Reach<'r> {
@@ -61,12 +63,16 @@ impl Judge<'_> {
 
     /// Why a copy of so many elements, of which nothing else is known, goes over a pool.
     pub(super) fn reason_by_elements(&self, elements: u64, reach: &Reach<'_>) -> Option<String> {
-        let each = elements / self.tokens?.max(1);
+        let each = elements / self.tokens.unwrap_or(MOST_TOKENS).max(1);
+        let tokens = match self.tokens {
+            Some(_) => "each token in flight".to_owned(),
+            None => format!("each of {MOST_TOKENS} tokens, more than are taken to be in flight"),
+        };
         (each >= ELEMENTS_PER_TOKEN && self.everywhere(reach)).then(|| {
             format!(
-                "it goes over {elements} elements in every layer and step, {each} for each token in \
-                 flight: by its launch configuration, as a graph replay records no shapes, so that \
-                 it may be weights instead of a pool"
+                "it goes over {elements} elements in every layer and step, {each} for {tokens}: by \
+                 its launch configuration, as a graph replay records no shapes, so that it may be \
+                 weights instead of a pool"
             )
         })
     }

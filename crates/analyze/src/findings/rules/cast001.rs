@@ -1,6 +1,6 @@
 //! CAST001: the same dtype casts in every layer.
 
-use super::kv001::removes;
+use super::kv001::{asked_for, removes};
 use crate::findings::{Draft, Facts, Outcome, Rule, evidence};
 use crate::results::CopySummary;
 
@@ -46,9 +46,8 @@ fn check(facts: &Facts<'_>) -> Outcome {
     let largest = casts[0];
     Outcome::Found(Box::new(Draft {
         headline: format!(
-            "{calls:.0} casts per step, most by {} {}",
-            largest.op.as_deref().unwrap_or(&largest.name),
-            largest.op_dims.as_deref().unwrap_or("")
+            "{calls:.0} casts per step, most time in {}",
+            asked_for(largest).trim_end_matches(',')
         ),
         evidence: vec![
             evidence("GPU time in casts", ns, "ns"),
