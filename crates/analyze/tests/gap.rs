@@ -166,7 +166,7 @@ fn what_does_not_fit_is_said() {
         "TPOT is shorter than the GPU's busy time",
         "the steps have batch size 1, the bound is for 4",
         "the trace is of 8 ranks, the bound is for 4",
-        "the trace is from a RTX PRO 6000 Blackwell, the bound is for a H200 SXM",
+        "the trace is from RTX PRO 6000 Blackwell, the bound is for H200 SXM",
     ] {
         assert!(gap.cautions.iter().any(|of| of.starts_with(expected)), "{:?}", gap.cautions);
     }
@@ -174,6 +174,31 @@ fn what_does_not_fit_is_said() {
     assert_eq!(remainder.kind, GapKind::Remainder);
     // 40,000,000 - 89,677,782, two steps
     assert_eq!(remainder.unprofiled_total_ns, Some(-99_355_564));
+}
+
+#[test]
+fn layers_of_another_number_are_not_compared() {
+    // 78 layers were found; a model of 6 is not theirs.
+    let analysis = analyze(&[pool_cast_run(3)], &Config::default());
+    let model = ModelConfig::parse(SMALL, None).unwrap();
+    let gap = gap_of(&analysis, &model, "RTX PRO 6000", &Deployment::new(8, 1, 9), None).unwrap();
+    let expected = "78 layers were found, and the model has 6";
+    assert_eq!(gap.layers.not_compared.as_deref(), Some(expected));
+}
+
+#[test]
+fn steps_of_an_unknown_kind_are_not_called_decode_steps() {
+    let mut loops = TraceDsl::rank(0);
+    for at in [0, 1000, 2000] {
+        loops = loops.range("step", at..at + 900);
+        loops = loops.launch_kernel("nvjet_a", at + 10..at + 20, at + 100..at + 500);
+    }
+    let analysis = support::run(loops.build());
+    let model = ModelConfig::parse(SMALL, None).unwrap();
+    let gap = gap_of(&analysis, &model, "H200", &Deployment::new(1, 1, 9), None).unwrap();
+    assert_eq!(gap.kind, "step");
+    let expected = "nothing says that the steps (step) are decode steps, which the bound is for";
+    assert!(gap.cautions.iter().any(|of| of == expected), "{:?}", gap.cautions);
 }
 
 #[test]

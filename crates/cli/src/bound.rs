@@ -80,7 +80,6 @@ pub(crate) fn measured(path: Option<&Path>) -> Result<Measured, Failure> {
 /// How a captured server ran, as far as its manifest and trace say.
 #[derive(Debug, Default)]
 pub(crate) struct Served {
-    pub(crate) model: Option<PathBuf>,
     pub(crate) gpu: Option<String>,
     pub(crate) tp: Option<u32>,
     pub(crate) batch: Option<u64>,
@@ -93,10 +92,7 @@ impl Served {
         let load = manifest.and_then(|manifest| manifest.load);
         let traced_ranks = analysis.ranks.iter().filter_map(|rank| rank.world_size).max();
         let selected = analysis.steps.selected.as_ref();
-        // The model's path is one on the server's machine, which may be this one.
-        let model = server.and_then(|server| server.model.as_ref()).map(PathBuf::from);
         Self {
-            model: model.filter(|path| path.join("config.json").is_file()),
             gpu: analysis.ranks.iter().find_map(|rank| rank.gpu_name.clone()),
             tp: server.and_then(|server| server.parallel.get("tp").copied()).or(traced_ranks),
             batch: selected
@@ -142,11 +138,32 @@ pub(crate) fn deployment(args: &BoundArgs, served: &Served) -> (Deployment, Vec<
     (deployment, guesses)
 }
 
+/// The model that was served: the user's config, else the one that the manifest names, whose path is
+/// one on the server's machine, which may be this one.
+pub(crate) fn served_model(
+    given: Option<&Path>,
+    quantization: Option<&Path>,
+    manifest: Option<&CaptureManifest>,
+) -> Result<(ModelConfig, Vec<String>), Failure> {
+    let server = manifest.and_then(|manifest| manifest.server.as_ref());
+    let path = server.and_then(|server| server.model.as_ref()).map(Path::new);
+    let path = path.filter(|path| path.join("config.json").is_file());
+    match given.or(path) {
+        Some(path) => model_config(path, quantization),
+        None => Err(Failure::usage("nothing says which model was served")
+            .hint("give --model CONFIG: the model's config.json, or the folder that has it")),
+    }
+}
+
+/// How many layers the model has.
+pub(crate) fn layer_count(model: &ModelConfig) -> Option<u32> {
+    u32::try_from(model.layers.len()).ok()
+}
+
 /// What `steptally gap` holds a captured step against.
 #[derive(Debug)]
 pub(crate) struct Against<'a> {
-    /// The model's config, else the one that the manifest names.
-    pub(crate) model: Option<&'a Path>,
+    pub(crate) model: &'a ModelConfig,
     /// The GPU, else the one that the trace names.
     pub(crate) gpu: Option<&'a str>,
     pub(crate) bound: &'a BoundArgs,
@@ -154,37 +171,28 @@ pub(crate) struct Against<'a> {
     pub(crate) baseline: Option<&'a Baseline>,
 }
 
-/// Holds the captured step against its bound; the gap, and the model's files.
-pub(crate) fn gap(
-    analysis: &Analysis,
-    against: &Against<'_>,
-) -> Result<(BoundGap, Vec<String>), Failure> {
+/// Holds the captured step against its bound.
+pub(crate) fn gap(analysis: &Analysis, against: &Against<'_>) -> Result<BoundGap, Failure> {
     let served = Served::new(analysis, against.manifest);
-    let Some(model) = against.model.or(served.model.as_deref()) else {
-        return Err(Failure::usage("nothing says which model was served")
-            .hint("give --model CONFIG: the model's config.json, or the folder that has it"));
-    };
     let Some(gpu) = against.gpu.or(served.gpu.as_deref()) else {
         return Err(Failure::usage("nothing says which GPU the trace is from")
             .hint("use `steptally gap` and give --gpu NAME, such as H200"));
     };
-    let (model, files) = model_config(model, against.bound.quantization.as_deref())?;
     let gpu = self::gpu(gpu, against.bound.hardware.as_deref())?;
     let measured = measured(against.bound.measured.as_deref())?;
     let (deployment, guesses) = deployment(against.bound, &served);
     let inputs = GapInputs {
-        model: &model,
+        model: against.model,
         gpu: &gpu,
         deployment: &deployment,
         measured: &measured,
         baseline: against.baseline,
         guesses: &guesses,
     };
-    let gap = bound_gap(analysis, inputs).map_err(|error| {
+    bound_gap(analysis, inputs).map_err(|error| {
         let hint = error.hint();
         hinted(error.to_string(), Failure::usage).hint(hint)
-    })?;
-    Ok((gap, files))
+    })
 }
 
 /// An error whose text may carry its hint in a line of its own.

@@ -4,8 +4,8 @@ use super::GapInputs;
 use crate::results::{GapLayer, GapLayers, LayerTime, Layers};
 use crate::roofline::layer_bounds;
 
-/// Holds the layers that were found against those of the model. A repeat that holds several of the
-/// model's layers is held against all of them.
+/// Holds the layers that were found against those of the model. Where the analysis knows that a repeat
+/// holds several of the model's layers, it is held against all of them.
 pub(super) fn layers(found: Option<&Layers>, inputs: &GapInputs<'_>) -> GapLayers {
     let not = |reason: String| GapLayers { not_compared: Some(reason), ..GapLayers::default() };
     let Some(found) = found.filter(|found| !found.layers.is_empty()) else {
@@ -13,13 +13,14 @@ pub(super) fn layers(found: Option<&Layers>, inputs: &GapInputs<'_>) -> GapLayer
     };
     let bounds = layer_bounds(inputs.model, inputs.gpu, inputs.deployment, inputs.measured);
     let (count, wanted) = (found.layers.len(), bounds.layers_ns.len());
-    if count == 0 || !wanted.is_multiple_of(count) {
+    let each = if count == wanted { Some(1) } else { found.layers_per_repeat };
+    let Some(each) = each.filter(|each| *each * count as u64 == wanted as u64) else {
         return not(format!("{count} layers were found, and the model has {wanted}"));
-    }
+    };
     if inputs.deployment.speculation.is_some() {
         return not("with speculation a step's bound is not one pass through the layers".to_owned());
     }
-    let each = bounds.layers_ns.chunks(wanted / count).map(|chunk| chunk.iter().sum::<i64>());
+    let each = bounds.layers_ns.chunks(each as usize).map(|chunk| chunk.iter().sum::<i64>());
     let rows = found.layers.iter().zip(each).enumerate().map(|(at, (time, bound_ns))| GapLayer {
         index: at as u64,
         ns_per_step: time.ns_per_step,

@@ -119,6 +119,7 @@ pub fn bound_gap(analysis: &Analysis, inputs: GapInputs<'_>) -> Result<BoundGap,
     let busy = ledger.accounts.iter().filter(|account| place(account) != Place::Idle);
     let alone = alone::alone(inputs.model, inputs.measured, &bound);
     let mut gap = BoundGap {
+        kind: kind.to_owned(),
         n: ledger.n,
         bound_ns: bound.step_ns,
         captured_ns_per_step: captured,
@@ -247,6 +248,12 @@ fn cautions(analysis: &Analysis, inputs: &GapInputs<'_>, gap: &BoundGap) -> Vec<
                 .to_owned(),
         );
     }
+    if !["decode", "verify"].contains(&gap.kind.as_str()) {
+        list.push(format!(
+            "nothing says that the steps ({}) are decode steps, which the bound is for",
+            gap.kind
+        ));
+    }
     let below = |of: &&GapComponent| {
         of.bound_ns as f64 - of.ns_per_step > LEAST_BELOW * gap.bound_ns as f64
     };
@@ -282,7 +289,7 @@ fn other_gpu(analysis: &Analysis, gpu: &Gpu) -> Option<String> {
     let name = analysis.ranks.iter().find_map(|rank| rank.gpu_name.as_deref())?;
     let hardware = Hardware::built_in().ok()?;
     let found = hardware.find(name).ok().filter(|found| found.name != gpu.name)?;
-    Some(format!("the trace is from a {}, the bound is for a {}", found.name, gpu.name))
+    Some(format!("the trace is from {}, the bound is for {}", found.name, gpu.name))
 }
 
 fn plural(component: Component) -> &'static str {

@@ -12,6 +12,8 @@ use crate::roofline::{Part, Roofline};
 /// `rows` add up to `captured_total_ns` exactly.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct BoundGap {
+    /// Kind of the steps: `decode`, `verify`, or a mark's own name.
+    pub kind: String,
     /// Number of steps over all ranks.
     pub n: u64,
     /// The least time of a step: that of `roofline`.

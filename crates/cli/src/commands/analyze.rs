@@ -22,6 +22,8 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
     };
     let sections = sections(&args)?;
     output::check_not_input(to_file, path)?;
+    let model = args.model.as_deref().map(|path| bound::model_config(path, None)).transpose()?;
+    let model = model.map(|(model, _)| model);
     // The rules are made ready while the trace is read.
     let (categories, import) = std::thread::scope(|threads| {
         let rules = threads.spawn(|| categories(args.rules.as_deref()));
@@ -34,7 +36,7 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
         steps: args.steps,
         rank: args.rank,
         step_pattern: args.step_pattern,
-        num_layers: args.layers,
+        num_layers: args.layers.or(model.as_ref().and_then(bound::layer_count)),
         kv_token_capacity: args.kv_tokens,
         baseline: None,
         categories,
@@ -48,15 +50,15 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
     let analysis = analyze(&import.traces, &config);
     check_selection(&analysis.steps, &config)?;
 
-    let gap = args.model.as_deref().map(|model| {
+    let gap = model.as_ref().map(|model| {
         let against = Against {
-            model: Some(model),
+            model,
             gpu: None,
             bound: &BoundArgs::default(),
             manifest: manifest.as_ref(),
             baseline: config.baseline.as_ref(),
         };
-        bound::gap(&analysis, &against).map(|(gap, _)| gap)
+        bound::gap(&analysis, &against)
     });
     let report = Report::new(output::tool(), input::summary(&import), analysis)
         .with_bound_gap(gap.transpose()?)

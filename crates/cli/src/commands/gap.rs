@@ -30,6 +30,10 @@ pub(crate) fn run(args: &GapArgs) -> Result<Code, Failure> {
     if let Some(manifest) = &manifest {
         input::configure(&mut config, manifest);
     }
+    let quantization = args.bound.quantization.as_deref();
+    let (model, files) =
+        bound::served_model(args.model.as_deref(), quantization, manifest.as_ref())?;
+    config.num_layers = bound::layer_count(&model);
     config.baseline = args.baseline_tpot.map(Baseline::given).or(config.baseline);
     let import = input::read(path, &args.reading)?;
     check_rank(&import, config.rank)?;
@@ -37,13 +41,13 @@ pub(crate) fn run(args: &GapArgs) -> Result<Code, Failure> {
     check_selection(&analysis.steps, &config)?;
 
     let against = Against {
-        model: args.model.as_deref(),
+        model: &model,
         gpu: args.gpu.as_deref(),
         bound: &args.bound,
         manifest: manifest.as_ref(),
         baseline: config.baseline.as_ref(),
     };
-    let (gap, files) = bound::gap(&analysis, &against)?;
+    let gap = bound::gap(&analysis, &against)?;
     let ranks_partial = analysis.ranks.iter().any(|rank| rank.partial);
     let partial = ranks_partial || input::summary(&import).is_partial();
     let report = GapReport::new(output::tool(), path.display().to_string(), files, partial, gap);

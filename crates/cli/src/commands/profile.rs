@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use steptally_analyze::results::Baseline;
+use steptally_analyze::roofline::ModelConfig;
 use steptally_capture::backend::Activity;
 use steptally_capture::http::{Client, Keys};
 use steptally_capture::session::{Ending, Limits};
@@ -90,9 +91,8 @@ pub(crate) fn options(client: Client, folder: PathBuf, args: &CaptureArgs) -> Ca
 
 /// Captures, and prints what came of it.
 pub(crate) async fn explain(options: CaptureOptions, args: &CaptureArgs) -> Result<Code, Failure> {
-    if let Some(model) = &args.model {
-        bound::model_config(model, None)?; // what cannot be read is said before the capture
-    }
+    // What cannot be read is said before the capture.
+    let model = args.model.as_deref().map(|path| bound::model_config(path, None)).transpose()?;
     let folder = options.folder.clone();
     let (interrupt, is_interrupted) = watch::channel(false);
     tokio::spawn(async move {
@@ -113,7 +113,10 @@ pub(crate) async fn explain(options: CaptureOptions, args: &CaptureArgs) -> Resu
     let captured =
         capture(options, verifier, Arc::new(progress), is_interrupted).await.map_err(failed)?;
     let report = report.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let report = report.map(|report| held_against(report, args.model.as_deref(), &captured));
+    let report = match model {
+        Some((model, _)) => report.map(|report| held_against(report, &model, &captured)),
+        None => report,
+    };
     print(&captured, report, args)?;
     output::progress(&format!("kept in {}", folder.display()));
     if args.activities.contains(&RecordedActivity::CudaProfiler) {
@@ -134,20 +137,18 @@ pub(crate) async fn explain(options: CaptureOptions, args: &CaptureArgs) -> Resu
     }
 }
 
-/// The report with its step held against the bound, if a model was given. A step that has no bound
-/// does not cost the report.
-fn held_against(report: Report, model: Option<&Path>, captured: &Captured) -> Report {
-    let Some(model) = model else { return report };
+/// The report with its step held against the bound. A step that has none does not cost the report.
+fn held_against(report: Report, model: &ModelConfig, captured: &Captured) -> Report {
     let baseline = Baseline::from_manifest(&captured.manifest);
     let against = Against {
-        model: Some(model),
+        model,
         gpu: None,
         bound: &BoundArgs::default(),
         manifest: Some(&captured.manifest),
         baseline: baseline.as_ref(),
     };
     match bound::gap(&report.analysis, &against) {
-        Ok((gap, _)) => report.with_bound_gap(Some(gap)),
+        Ok(gap) => report.with_bound_gap(Some(gap)),
         Err(failure) => {
             failure.report();
             report

@@ -21,8 +21,9 @@ fn measured(gap: &BoundGap) -> String {
             if step.baseline.source == "manifest" { "from the manifest" } else { "as given" }
         )
     });
+    let step = if gap.kind == "decode" { "A decode step" } else { "A step" };
     format!(
-        "A decode step takes {} as profiled (mean of {}){without}.",
+        "{step} takes {} as profiled (mean of {}){without}.",
         duration(gap.captured_ns_per_step),
         counted(gap.n, "step"),
     )
