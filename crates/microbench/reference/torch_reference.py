@@ -5,10 +5,12 @@
 
 Measured as `steptally bench` does: CUDA events around a CUDA graph of equal operations whose buffers
 rotate beyond the L2 cache, 3 samples for warm-up, 25 samples, the median. --shapes takes the BF16
-products from the file that `steptally bench -o` wrote. The all-reduces run in one process per GPU.
+products from the file that `steptally bench -o` wrote. The all-reduces run in one process per GPU,
+through torch.distributed (`time_ns`) and by NCCL's own function in PyTorch's stream (`nccl_time_ns`).
 """
 
 import argparse
+import ctypes
 import json
 import math
 import os
@@ -98,6 +100,62 @@ def products(path):
     return list(dict.fromkeys(shapes))
 
 
+class UniqueId(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_byte * 128)]
+
+
+class DirectNccl:
+    """NCCL as PyTorch loaded it, without torch.distributed around it."""
+
+    def __init__(self, rank, ranks):
+        import torch.distributed as dist
+
+        self.library = ctypes.CDLL("libnccl.so.2")
+        unique = UniqueId()
+        if rank == 0:
+            self.check(self.library.ncclGetUniqueId(ctypes.byref(unique)))
+        shared = [bytes(unique)]
+        dist.broadcast_object_list(shared, src=0)
+        unique = UniqueId.from_buffer_copy(shared[0])
+        self.communicator = ctypes.c_void_p()
+        self.check(self.library.ncclCommInitRank(ctypes.byref(self.communicator), ranks, unique, rank))
+
+    @staticmethod
+    def check(status):
+        assert status == 0, f"NCCL: status {status}"
+
+    def all_reduce(self, tensor):
+        address = ctypes.c_void_p(tensor.data_ptr())
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        bf16, total = 9, 0
+        self.check(self.library.ncclAllReduce(
+            address, address, ctypes.c_size_t(tensor.numel()), bf16, total, self.communicator, stream))
+
+    def close(self):
+        self.check(self.library.ncclCommDestroy(self.communicator))
+
+
+def slowest_median_ns(reduce, size):
+    """The median over samples of the slowest rank's time of one `reduce()`."""
+    import torch.distributed as dist
+
+    for _ in range(5):
+        reduce()
+    torch.cuda.synchronize()
+    operations = operations_for(5000 + size / 100)
+    graph = record(lambda i: reduce(), operations)
+    samples = []
+    for _ in range(SAMPLES + 3):
+        torch.cuda.synchronize()
+        dist.barrier()
+        reduce()
+        samples.append(elapsed_ns(graph.replay) / operations)
+    slowest = torch.tensor(samples[3:], dtype=torch.float64, device="cuda")
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    torch.cuda.synchronize()
+    return slowest.median().item()
+
+
 def all_reduce_rank(rank, ranks, path, sizes):
     import torch.distributed as dist
 
@@ -105,31 +163,27 @@ def all_reduce_rank(rank, ranks, path, sizes):
     store = os.path.join(path, "store")
     dist.init_process_group("nccl", init_method=f"file://{store}", rank=rank, world_size=ranks,
                             device_id=torch.device("cuda", rank))
+    check = torch.full((8,), rank + 0.5, dtype=torch.bfloat16, device="cuda")
+    dist.all_reduce(check)
+    assert check[0].item() == sum(r + 0.5 for r in range(ranks)), "wrong result"
+    nccl = DirectNccl(rank, ranks)
+    check = torch.full((8,), rank + 0.5, dtype=torch.bfloat16, device="cuda")
+    nccl.all_reduce(check)
+    assert check[0].item() == sum(r + 0.5 for r in range(ranks)), "wrong result of NCCL"
     results = []
     for size in sizes:
         tensor = torch.zeros(size // 2, dtype=torch.bfloat16, device="cuda")
-        for _ in range(5):
-            dist.all_reduce(tensor)
-        check = torch.full((8,), rank + 0.5, dtype=torch.bfloat16, device="cuda")
-        dist.all_reduce(check)
-        assert check[0].item() == sum(r + 0.5 for r in range(ranks)), "wrong result"
-        torch.cuda.synchronize()
-        operations = operations_for(5000 + size / 100)
-        graph = record(lambda i: dist.all_reduce(tensor), operations)
-        samples = []
-        for _ in range(SAMPLES + 3):
-            torch.cuda.synchronize()
-            dist.barrier()
-            dist.all_reduce(tensor)
-            samples.append(elapsed_ns(graph.replay) / operations)
-        slowest = torch.tensor(samples[3:], dtype=torch.float64, device="cuda")
-        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-        results.append({"ranks": ranks, "message_bytes": size, "time_ns": slowest.median().item()})
-        del graph
+        results.append({
+            "ranks": ranks,
+            "message_bytes": size,
+            "time_ns": slowest_median_ns(lambda: dist.all_reduce(tensor), size),
+            "nccl_time_ns": slowest_median_ns(lambda: nccl.all_reduce(tensor), size),
+        })
     if rank == 0:
         with open(os.path.join(path, "result.json"), "w", encoding="utf-8") as file:
             json.dump(results, file)
     torch.cuda.synchronize()
+    nccl.close()
     dist.destroy_process_group()
 
 

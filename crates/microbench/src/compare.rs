@@ -41,8 +41,11 @@ pub struct ReferenceAllReduce {
     pub ranks: u32,
     /// Size of the vector.
     pub message_bytes: u64,
-    /// Median time.
+    /// Median time through `torch.distributed`.
     pub time_ns: f64,
+    /// Median time of NCCL's own function, called from PyTorch's process in its stream.
+    #[serde(default)]
+    pub nccl_time_ns: Option<f64>,
 }
 
 /// One figure of ours and PyTorch's.
@@ -104,6 +107,9 @@ pub fn compare(result: &BenchResult, reference: &Reference) -> Vec<Comparison> {
         };
         if let Some(theirs) = reference.all_reduce.iter().find(same) {
             let name = format!("all-reduce {} B over {}", ours.message_bytes, ours.ranks);
+            if let Some(nccl) = theirs.nccl_time_ns {
+                list.push(pair(format!("{name}, NCCL itself"), ours.time_ns, nccl));
+            }
             list.push(pair(name, ours.time_ns, theirs.time_ns));
         }
     }
@@ -155,7 +161,8 @@ mod tests {
         let reference = Reference::parse(
             r#"{"torch": "2.11", "device": "X", "more": 1, "copy_bytes_per_s": 3e12,
                 "gemm": [{"m": 4, "n": 5, "k": 6, "time_ns": 1800.0}],
-                "all_reduce": [{"ranks": 2, "message_bytes": 1024, "time_ns": 10000},
+                "all_reduce": [{"ranks": 2, "message_bytes": 1024, "time_ns": 10000,
+                                "nccl_time_ns": 8400},
                                {"ranks": 4, "message_bytes": 1024, "time_ns": 1}]}"#,
         )
         .unwrap();
@@ -167,6 +174,7 @@ mod tests {
             [
                 ("copy, each GB", 4.0 / 3.0),
                 ("square bf16 m=4 n=5 k=6", 0.9),
+                ("all-reduce 1024 B over 2, NCCL itself", 1.05),
                 ("all-reduce 1024 B over 2", 1.25),
             ]
         );

@@ -7,8 +7,9 @@
 //! The first all-reduce lines the devices up. A sample is the slowest rank's time by n; so many fit
 //! into it that the start of the graph does not count.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::{Outcome, agree};
@@ -84,12 +85,17 @@ pub(crate) fn run(
     let sizes = sizes(message_bytes);
     let shared = Arc::new(Shared { nccl, id, barrier: Barrier::new(ranks), sizes: sizes.clone() });
     let (tell, told) = channel();
+    let mut threads = Vec::new();
     for (rank, gpu) in gpus?.into_iter().enumerate() {
         let (shared, tell) = (shared.clone(), tell.clone());
-        std::thread::spawn(move || take_part(&shared, &gpu, rank, ranks, &tell));
+        threads.push(std::thread::spawn(move || {
+            take_part(&shared, &gpu, rank, ranks, &tell);
+            drop(tell);
+        }));
     }
     drop(tell);
     let slowest = collect(&told, sizes.len(), ranks)?;
+    end(&told, threads)?;
     let mut list = Vec::new();
     for (bytes, samples) in sizes.into_iter().zip(slowest) {
         let time = spread("all-reduce", &samples)?;
@@ -126,6 +132,23 @@ fn collect(told: &Receiver<Said>, sizes: usize, ranks: usize) -> Result<Vec<Vec<
         }
     }
     Ok(slowest)
+}
+
+/// Waits until the ranks have left the communicator: a process that ends before that crashes.
+fn end(told: &Receiver<Said>, threads: Vec<JoinHandle<()>>) -> Result<(), BenchError> {
+    match told.recv_timeout(PATIENCE) {
+        Err(RecvTimeoutError::Disconnected) => {}
+        Ok(Err(error)) => return Err(error),
+        Ok(Ok(_)) | Err(RecvTimeoutError::Timeout) => {
+            let detail = format!("the ranks did not leave the communicator within {PATIENCE:?}");
+            return Err(BenchError::Driver { call: "all-reduce", detail });
+        }
+    }
+    for thread in threads {
+        // Whatever it was, all results are there.
+        let _ = thread.join();
+    }
+    Ok(())
 }
 
 /// One rank. An error ends the whole run, since the others wait for this rank.
@@ -220,6 +243,16 @@ mod tests {
         tell.send(Ok((0, vec![5.0, 7.0]))).unwrap();
         tell.send(Ok((0, vec![6.0, 4.0]))).unwrap();
         assert_eq!(collect(&told, 1, 2).unwrap(), [[6.0, 7.0]]);
+    }
+
+    #[test]
+    fn ranks_are_waited_for_until_they_end() {
+        let (tell, told) = channel();
+        let thread = std::thread::spawn(move || drop(tell));
+        end(&told, vec![thread]).unwrap();
+        let (tell, told) = channel();
+        tell.send(Err(BenchError::NotSupported("x".to_owned()))).unwrap();
+        assert_eq!(end(&told, Vec::new()).unwrap_err().to_string(), "not supported: x");
     }
 
     #[test]
