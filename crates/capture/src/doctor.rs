@@ -8,6 +8,7 @@ use steptally_trace_model::manifest::{CapturedGpu, CapturedServer};
 use crate::backend::{TorchHook, VLLM_PROFILER_HINT};
 use crate::engine::{Engine, ServerInfo, probe};
 use crate::error::Failure;
+use crate::host::{self, Machine};
 use crate::http::Client;
 use crate::place::{self, Place};
 
@@ -45,6 +46,8 @@ pub struct Diagnosis {
     pub free_bytes: Option<u64>,
     /// GPUs of this machine.
     pub gpus: Vec<CapturedGpu>,
+    /// This machine, when the server runs on it.
+    pub machine: Option<Machine>,
     /// Instruments, the chosen one first.
     pub instruments: Vec<Advice>,
 }
@@ -98,9 +101,18 @@ pub async fn diagnose(
     let (host, port) = (client.host().to_owned(), client.port());
     let place =
         tokio::task::spawn_blocking(move || place::locate(&host, port)).await.unwrap_or_default();
-    let gpus = if place.is_this_machine && !info.replay { place::gpus().await } else { Vec::new() };
-    let hook_loaded =
-        hook.is_some_and(|folder| TorchHook::loaded_in(folder).is_ok_and(|pids| !pids.is_empty()));
+    let is_here = place.is_this_machine && !info.replay;
+    let (machine, processes) = if is_here {
+        let (machine, processes) = host::around(place.pid).await;
+        (Some(machine), processes)
+    } else {
+        (None, None)
+    };
+    let mut all =
+        instruments(&info, &place, &client.url(), client.has_admin_key(), hook_loaded(hook));
+    if let Some(machine) = &machine {
+        host::temper(&mut all, processes.as_ref(), machine);
+    }
     Ok(Diagnosis {
         schema_version: DIAGNOSIS_VERSION,
         replay: info.replay,
@@ -115,8 +127,9 @@ pub async fn diagnose(
         pid: place.pid,
         output_readable: output_readable(&place),
         free_bytes: place::free_near(folder),
-        gpus,
-        instruments: weigh(&info, &place, client, hook_loaded),
+        gpus: machine.as_ref().map_or_else(Vec::new, |machine| machine.clocks.clone()),
+        machine,
+        instruments: choose(all),
     })
 }
 
@@ -124,8 +137,9 @@ fn output_readable(place: &Place) -> Option<bool> {
     if place.is_this_machine { place.same_files } else { Some(false) }
 }
 
-fn weigh(info: &ServerInfo, place: &Place, client: &Client, hook_loaded: bool) -> Vec<Advice> {
-    choose(instruments(info, place, &client.url(), client.has_admin_key(), hook_loaded))
+/// Whether a process has the hook loaded that looks into this folder.
+fn hook_loaded(folder: Option<&Path>) -> bool {
+    folder.is_some_and(|folder| TorchHook::loaded_in(folder).is_ok_and(|pids| !pids.is_empty()))
 }
 
 /// Everything that could record a server at `url`.
@@ -295,7 +309,8 @@ fn nsys_launch(info: &ServerInfo) -> Advice {
     ];
     if info.parallel.tp.unwrap_or(1) > 1 {
         reasons_against.push(
-            "ranks are child processes: without --trace-fork-before-exec=true they are not seen"
+            "ranks are child processes: if they are forked (not spawned), they are not seen without \
+             --trace-fork-before-exec=true"
                 .to_owned(),
         );
     }
@@ -402,14 +417,12 @@ fn nvtx(info: &ServerInfo) -> Advice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::Keys;
 
     fn advice(engine: Engine, change: impl FnOnce(&mut ServerInfo)) -> Vec<Advice> {
         let mut info = ServerInfo::new(engine);
         change(&mut info);
         let place = Place { is_this_machine: true, same_files: Some(true), ..Place::default() };
-        let client = Client::new("http://h:1", Keys::default()).unwrap();
-        weigh(&info, &place, &client, false)
+        choose(instruments(&info, &place, "http://h:1", false, false))
     }
 
     #[test]

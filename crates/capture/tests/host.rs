@@ -76,8 +76,9 @@ fn with_sglang() -> Machine {
         "sglang.launch_server",
         "--model-path",
         "/m",
-        "--tp",
-        "2",
+        "--tp=2",
+        "--port",
+        "30001",
         "--api-key",
         "planted-key",
         "--disable-cuda-graph",
@@ -88,27 +89,40 @@ fn with_sglang() -> Machine {
     machine.process(102, 100, SPAWNED, &["sglang::scheduler_TP0"]);
     machine.process(103, 100, SPAWNED, &["sglang::scheduler_TP1"]);
     machine.process(104, 100, SPAWNED, &["sglang::detokenizer"]);
+    machine.link("proc/102/fd/9", "/dev/nvidia0");
+    let compiler =
+        ["/usr/bin/python3", "/x/torch/_inductor/compile_worker/__main__.py", "--parent=102"];
+    machine.process(105, 102, SPAWNED, &compiler);
+    machine.process(106, 105, FORKED, &compiler);
     machine.process(900, 1, SPAWNED, &["grep", "sglang.launch_server"]);
     machine.link("proc/100/exe", "/usr/bin/python3.12");
-    // It listens on 0x7531 = 30001 by socket 4711; 4712 is a connection, 4713 somebody else's.
+    // It listens on 0x7531 = 30001 by socket 4711, and for its workers on 0x7000 = 28672 by 4714; 4712 is
+    // a connection, 4713 somebody else's.
     machine.link("proc/100/fd/7", "socket:[4711]");
+    machine.link("proc/100/fd/8", "socket:[4714]");
     machine.write(
         "proc/100/net/tcp",
         "sl local rem st tx:rx tr:tm retr uid timeout inode\n\
          0: 0100007F:7531 00000000:0000 0A 0:0 0:0 0 1000 0 4711 1\n\
          1: 0100007F:7531 0100007F:9999 01 0:0 0:0 0 1000 0 4712 1\n\
+         3: 0100007F:7000 00000000:0000 0A 0:0 0:0 0 1000 0 4714 1\n\
          2: 0100007F:0016 00000000:0000 0A 0:0 0:0 0 0 0 4713 1\n",
     );
-    machine.write("proc/100/environ", "HF_TOKEN=planted-token\0STEPTALLY_HOOK_DIR=/run/hook\0");
+    machine.write(
+        "proc/100/environ",
+        "HF_TOKEN=planted-token\0PYTHONPATH=/srv/none:/srv/site\0STEPTALLY_HOOK_DIR=/run/hook\0",
+    );
     // PyTorch is loaded in a worker only, from a folder as that process sees it.
     let packages = "usr/lib/python3/dist-packages";
     machine.write(
         "proc/102/maps",
         &format!("7f00-7f01 r-xp 0 00:01 5      /{packages}/torch/lib/libtorch_cpu.so\n"),
     );
-    for package in ["torch-2.9.1+cu128", "torchvision-0.24.0", "sglang-0.5.16"] {
+    for package in ["torch-2.9.1+cu128", "torchvision-0.24.0"] {
         machine.write(&format!("proc/102/root/{packages}/{package}.dist-info/METADATA"), "");
     }
+    // The engine is in a folder of its own.
+    machine.write("proc/100/root/srv/site/sglang-0.5.16.dist-info/METADATA", "");
     machine
 }
 
@@ -121,16 +135,22 @@ async fn a_server_with_its_workers() {
     assert_eq!(server.version.as_deref(), Some("0.5.16"));
     assert_eq!(server.python.as_deref(), Some("3.12"));
     assert_eq!(server.torch.as_deref(), Some("2.9.1+cu128"));
-    assert_eq!(server.ports, [30001]);
+    assert_eq!(server.ports, [28672, 30001]);
     assert_eq!(server.in_container, Some(false));
     assert_eq!(server.hook.as_deref(), Some(Path::new("/run/hook")));
-    let worker = |pid, name: &str| Worker { pid, name: name.to_owned(), started: Started::Spawn };
+    let worker = |pid, name: &str, uses_gpu| Worker {
+        pid,
+        name: name.to_owned(),
+        started: Started::Spawn,
+        uses_gpu,
+    };
+    // Neither the tracker of resources nor the compilers of kernels, which are forked.
     assert_eq!(
         server.workers,
         [
-            worker(102, "sglang::scheduler_TP0"),
-            worker(103, "sglang::scheduler_TP1"),
-            worker(104, "sglang::detokenizer"),
+            worker(102, "sglang::scheduler_TP0", Some(true)),
+            worker(103, "sglang::scheduler_TP1", None),
+            worker(104, "sglang::detokenizer", None),
         ]
     );
     let json = serde_json::to_string(&found).unwrap();

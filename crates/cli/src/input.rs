@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use steptally_analyze::Config;
 use steptally_analyze::results::Baseline;
+use steptally_capture::MANIFEST_NAME;
 use steptally_import::{Import, ImportOptions, import_path};
 use steptally_report::{Example, Input, InputFile, InputIssue};
 use steptally_trace_model::manifest::{CaptureManifest, MANIFEST_VERSION};
@@ -49,6 +50,9 @@ pub(crate) fn summary(import: &Import) -> Input {
             left_out: file.left_out.clone(),
         })
         .collect();
+    // A capture's manifest is read for what it says, and is none of the traces that may be missed.
+    let is_manifest =
+        |file: &InputFile| file.left_out.is_some() && file.path.ends_with(MANIFEST_NAME);
     let issues = import
         .issues
         .iter()
@@ -63,7 +67,7 @@ pub(crate) fn summary(import: &Import) -> Input {
             file: files.get(found.file).map_or_else(String::new, |file| file.path.clone()),
         })
         .collect();
-    Input { files, issues }
+    Input { files: files.into_iter().filter(|file| !is_manifest(file)).collect(), issues }
 }
 
 /// What the capture of a folder, or of a trace in it, measured without a profiler: `None` when there
@@ -75,7 +79,7 @@ pub(crate) fn baseline(path: &Path) -> Result<Option<Baseline>, Failure> {
 /// The manifest of the capture that a folder, or a trace in it, is of.
 pub(crate) fn manifest(path: &Path) -> Result<Option<CaptureManifest>, Failure> {
     let folder = if path.is_dir() { Some(path) } else { path.parent() };
-    let Some(file) = folder.map(|folder| folder.join("manifest.json")) else { return Ok(None) };
+    let Some(file) = folder.map(|folder| folder.join(MANIFEST_NAME)) else { return Ok(None) };
     let Ok(json) = std::fs::read(&file) else { return Ok(None) };
     // Other programs write files of this name.
     let value: Option<serde_json::Value> = serde_json::from_slice(&json).ok();

@@ -2,7 +2,7 @@
 
 use steptally_analyze::results::Analysis;
 use steptally_analyze::{Config, analyze};
-use steptally_capture::{Failure, MANIFEST_NAME, VerifyInput};
+use steptally_capture::{Failure, VerifyInput};
 use steptally_import::{Import, ImportOptions, import_path};
 use steptally_report::Report;
 use steptally_trace_model::manifest::Verification;
@@ -35,9 +35,7 @@ pub(crate) fn check(wanted: &VerifyInput) -> (Verification, Vec<Failure>, Option
         dilation_ratio: analysis.dilation.map(|dilation| dilation.ratio),
     };
     let failures = judge(wanted, &import, &analysis, &verification);
-    let mut summary = input::summary(&import);
-    // It is not one of the traces that somebody may have expected to be read.
-    summary.files.retain(|file| !file.path.ends_with(MANIFEST_NAME));
+    let summary = input::summary(&import);
     let report = Report::new(output::tool(), summary, analysis).with_baseline(config.baseline);
     (verification, failures, Some(report))
 }

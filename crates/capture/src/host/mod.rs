@@ -80,7 +80,8 @@ pub async fn diagnose_host(source: &HostSource, folder: &Path) -> HostDiagnosis 
 
 /// The instruments for a server, by its command line and what the machine has.
 fn weigh(server: &HostServer, machine: &Machine) -> Vec<Advice> {
-    let port = server.ports.first().copied().or_else(|| server.option(&["--port"]));
+    // A server has ports for its own processes too.
+    let port = server.option(&["--port"]).or_else(|| server.ports.first().copied());
     let url = format!("http://127.0.0.1:{}", port.unwrap_or(default_port(server.kind)));
     let place = Place {
         is_this_machine: true,
@@ -88,12 +89,26 @@ fn weigh(server: &HostServer, machine: &Machine) -> Vec<Advice> {
         ..Place::default()
     };
     let mut all = doctor::instruments(&info(server), &place, &url, false, server.hook.is_some());
-    for advice in &mut all {
-        if advice.instrument.starts_with("nsys") {
-            of_nsys(advice, server, machine);
-        }
-    }
+    temper(&mut all, Some(server), machine);
     doctor::choose(all)
+}
+
+/// Adjusts the instruments of nsys to a machine and a server on it.
+pub(crate) fn temper(all: &mut [Advice], server: Option<&HostServer>, machine: &Machine) {
+    for advice in all.iter_mut().filter(|advice| advice.instrument.starts_with("nsys")) {
+        of_nsys(advice, server, machine);
+    }
+}
+
+/// This machine, and the server on it that the process `pid` belongs to.
+pub(crate) async fn around(pid: Option<u32>) -> (Machine, Option<HostServer>) {
+    let source = HostSource::this_machine();
+    let machine = machine::look(&source).await;
+    let servers = tokio::task::spawn_blocking(move || processes::servers(&source.root)).await;
+    let is_it = |server: &HostServer| {
+        Some(server.pid) == pid || server.workers.iter().any(|worker| Some(worker.pid) == pid)
+    };
+    (machine, servers.unwrap_or_default().into_iter().find(is_it))
 }
 
 const fn default_port(engine: Engine) -> u16 {
@@ -118,10 +133,15 @@ fn info(server: &HostServer) -> ServerInfo {
     ]);
     info.parallel.nodes = server.option(&["--nnodes"]);
     info.needs_admin_key = server.has(&["--admin-api-key"]).then_some(true);
+    // Both use CUDA graphs unless they are told not to.
+    let backend: Option<String> = server.option(&["--cuda-graph-backend-decode"]);
     info.cuda_graphs = match server.kind {
-        Engine::Sglang if server.has(&["--disable-cuda-graph"]) => Some(false),
-        Engine::Vllm if server.has(&["--enforce-eager"]) => Some(false),
-        _ => None,
+        Engine::Sglang => {
+            let is_off = backend.as_deref() == Some("disabled");
+            Some(!is_off && !server.has(&["--disable-cuda-graph"]))
+        }
+        Engine::Vllm => Some(!server.has(&["--enforce-eager"])),
+        Engine::TensorRtLlm | Engine::LlamaCpp => None,
     };
     if server.kind == Engine::Vllm {
         let has_profiler = server.has_prefix("--profiler-config") || server.vllm_profiler_folder;
@@ -130,7 +150,8 @@ fn info(server: &HostServer) -> ServerInfo {
     info
 }
 
-fn of_nsys(advice: &mut Advice, server: &HostServer, machine: &Machine) {
+/// What the machine, and the server's processes where they are seen, mean for an instrument of nsys.
+fn of_nsys(advice: &mut Advice, server: Option<&HostServer>, machine: &Machine) {
     match &machine.nsys {
         None => {
             advice.reasons_against.push("nsys is not installed, or not in the PATH".to_owned());
@@ -146,6 +167,7 @@ fn of_nsys(advice: &mut Advice, server: &HostServer, machine: &Machine) {
         )),
         Some(_) => {}
     }
+    let Some(server) = server else { return };
     if server.under_nsys {
         match advice.instrument {
             "nsys_session" => {
@@ -159,16 +181,17 @@ fn of_nsys(advice: &mut Advice, server: &HostServer, machine: &Machine) {
             }
             _ => advice.reasons_for.insert(0, "the server runs under nsys already".to_owned()),
         }
-    } else if server.workers.iter().any(|worker| worker.started == Started::Fork) {
+        return;
+    }
+    let ranks = server.ranks();
+    if ranks.iter().any(|worker| worker.started == Started::Fork) {
         advice.reasons_against.push(
-            "workers are forked without exec: without --trace-fork-before-exec=true they are not seen"
+            "ranks are forked without exec: without --trace-fork-before-exec=true they are not seen"
                 .to_owned(),
         );
-    } else if !server.workers.is_empty()
-        && server.workers.iter().all(|worker| worker.started == Started::Spawn)
-    {
+    } else if !ranks.is_empty() && ranks.iter().all(|worker| worker.started == Started::Spawn) {
         advice
             .reasons_for
-            .push("workers are spawned (fork and exec), which nsys follows by itself".to_owned());
+            .push("ranks are spawned (fork and exec), which nsys follows by itself".to_owned());
     }
 }

@@ -54,6 +54,8 @@ pub struct Worker {
     pub name: String,
     /// How it came about.
     pub started: Started,
+    /// Whether it has a GPU open; `null`: not known.
+    pub uses_gpu: Option<bool>,
 }
 
 /// How a process came about.
@@ -85,6 +87,19 @@ impl HostServer {
         None
     }
 
+    /// The workers that run the model: those with a GPU open, else those that bear the engine's name, else
+    /// all.
+    pub(crate) fn ranks(&self) -> Vec<&Worker> {
+        let with = |is_rank: &dyn Fn(&Worker) -> bool| -> Vec<&Worker> {
+            self.workers.iter().filter(|worker| is_rank(worker)).collect()
+        };
+        let choices = [
+            with(&|worker| worker.uses_gpu == Some(true)),
+            with(&|worker| worker.name.contains("::")),
+        ];
+        choices.into_iter().find(|some| !some.is_empty()).unwrap_or_else(|| with(&|_| true))
+    }
+
     /// Whether one of these options is on the command line.
     pub(crate) fn has(&self, names: &[&str]) -> bool {
         self.command.iter().any(|word| names.contains(&word.split('=').next().unwrap_or_default()))
@@ -101,6 +116,9 @@ struct Process {
     started: Started,
     command: Vec<String>,
 }
+
+/// Processes of Python and PyTorch that run no model: they count resources, and compile kernels.
+const BOOKKEEPING: [&str; 2] = ["multiprocessing.resource_tracker", "compile_worker"];
 
 /// Set by the kernel for a process that has not called exec since it was forked (`PF_FORKNOEXEC`).
 const FORKED_WITHOUT_EXEC: u64 = 0x40;
@@ -223,10 +241,14 @@ fn describe(
     let command = processes.get(&pid).map(|process| process.command.clone()).unwrap_or_default();
     let workers = below.iter().filter_map(|&below| {
         let process = processes.get(&below)?;
-        let is_bookkeeping =
-            process.command.iter().any(|word| word.contains("multiprocessing.resource_tracker"));
+        let is_bookkeeping = process
+            .command
+            .iter()
+            .any(|word| BOOKKEEPING.iter().any(|module| word.contains(module)));
         let name = worker_name(&process.command)?;
-        (!is_bookkeeping).then_some(Worker { pid: below, name, started: process.started })
+        let uses_gpu = uses_gpu(&proc.join(below.to_string()));
+        let started = process.started;
+        (!is_bookkeeping).then_some(Worker { pid: below, name, started, uses_gpu })
     });
     let workers: Vec<Worker> = workers.collect();
     let environment = words_of_environment(&own);
@@ -239,8 +261,15 @@ fn describe(
         first.is_some_and(|first| base_name(first).starts_with("nsys"))
     });
     let everyone: Vec<u32> = std::iter::once(pid).chain(below).collect();
-    let packages = everyone.iter().find_map(|&pid| site_packages(&proc.join(pid.to_string())));
-    let package = |name: &str| packages.as_deref().and_then(|folder| version_in(folder, name));
+    let mut packages: Vec<PathBuf> = everyone
+        .iter()
+        .find_map(|&pid| site_packages(&proc.join(pid.to_string())))
+        .into_iter()
+        .collect();
+    let paths = variable("PYTHONPATH").unwrap_or_default();
+    let paths = paths.split(':').filter_map(|path| path.strip_prefix('/'));
+    packages.extend(paths.map(|path| own.join("root").join(path)));
+    let package = |name: &str| packages.iter().find_map(|folder| version_in(folder, name));
     HostServer {
         engine: engine.code(),
         kind: engine,
@@ -291,6 +320,15 @@ fn in_container(proc: &Path, process: &Path) -> Option<bool> {
     let theirs = fs::read_link(process.join("ns/mnt")).ok()?;
     let ours = fs::read_link(proc.join("self/ns/mnt")).ok()?;
     Some(theirs != ours)
+}
+
+/// Whether a device of NVIDIA's driver is open.
+fn uses_gpu(process: &Path) -> Option<bool> {
+    let mut descriptors = fs::read_dir(process.join("fd")).ok()?.filter_map(Result::ok);
+    Some(descriptors.any(|descriptor| {
+        let link = fs::read_link(descriptor.path());
+        link.is_ok_and(|link| link.to_string_lossy().starts_with("/dev/nvidia"))
+    }))
 }
 
 /// Ports that these processes listen on, in order.

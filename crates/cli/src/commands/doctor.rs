@@ -99,7 +99,10 @@ fn text(diagnosis: &Diagnosis) -> String {
         ("GPUs", if gpus.is_empty() { "none seen here".to_owned() } else { gpus.join(", ") }),
     ];
     for (name, value) in rows {
-        out.push_str(&format!("  {name:<18}{value}\n"));
+        out.push_str(&host::row(name, &value));
+    }
+    if let Some(machine) = &diagnosis.machine {
+        out.push_str(&host::row("nsys", &host::nsys(machine)));
     }
     for advice in &diagnosis.instruments {
         out.push('\n');

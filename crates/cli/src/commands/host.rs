@@ -28,7 +28,7 @@ pub(super) fn text(found: &HostDiagnosis) -> String {
     out
 }
 
-fn row(name: &str, value: &str) -> String {
+pub(super) fn row(name: &str, value: &str) -> String {
     format!("  {name:<18}{value}\n")
 }
 
@@ -37,17 +37,6 @@ fn machine_rows(machine: &Machine) -> Vec<(&'static str, String)> {
         ([], []) => "none".to_owned(),
         ([], clocks) => list(clocks.iter().map(|gpu| &gpu.name)),
         (gpus, _) => list(gpus.iter().map(|gpu| format!("{} at {}", gpu.name, gpu.bus))),
-    };
-    let nsys = match &machine.nsys {
-        None => "not found: no nsys captures".to_owned(),
-        Some(nsys) => {
-            let version = nsys.version.as_deref().unwrap_or("of unknown version");
-            let age = match nsys.missing_options.as_slice() {
-                [] => String::new(),
-                missing => format!("; too old: it does not know {}", list(missing)),
-            };
-            format!("{version} ({}){age}", nsys.path.display())
-        }
     };
     let ptrace = match machine.ptrace_scope {
         None => "no limit".to_owned(),
@@ -70,11 +59,26 @@ fn machine_rows(machine: &Machine) -> Vec<(&'static str, String)> {
     vec![
         ("GPUs", gpus),
         ("driver", machine.driver.clone().unwrap_or_else(|| "not loaded".to_owned())),
-        ("nsys", nsys),
+        ("nsys", nsys(machine)),
         ("ptrace_scope", ptrace),
         ("perf_event", sampling),
         ("GPU counters", counters.to_owned()),
     ]
+}
+
+/// Which nsys there is.
+pub(super) fn nsys(machine: &Machine) -> String {
+    match &machine.nsys {
+        None => "not found: no nsys captures".to_owned(),
+        Some(nsys) => {
+            let version = nsys.version.as_deref().unwrap_or("of unknown version");
+            let age = match nsys.missing_options.as_slice() {
+                [] => String::new(),
+                missing => format!("; too old: it does not know {}", list(missing)),
+            };
+            format!("{version} ({}){age}", nsys.path.display())
+        }
+    }
 }
 
 fn server(server: &HostServer) -> String {
