@@ -19,6 +19,7 @@ mod ledger;
 mod links;
 mod nest;
 mod ops;
+mod profiler_cost;
 mod quality;
 mod ranges;
 pub mod results;

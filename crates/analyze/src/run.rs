@@ -104,6 +104,7 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         collectives: &collectives,
         matched: &matched,
         kernels: &kernels,
+        tpot: config.baseline.as_ref().filter(|_| matches!(dilation, Some(Ok(_)))),
     };
     let findings = if_so(needs(Section::Findings), || findings::find(&facts));
     Analysis {

@@ -105,6 +105,10 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) top: usize,
 
+    /// TPOT without a profiler, such as 1.14ms [default: the manifest's]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) baseline_tpot: Option<f64>,
+
     /// Show only these sections of the report
     #[arg(long, value_name = "SECTION,..", value_delimiter = ',', value_parser = section())]
     #[arg(conflicts_with = "skip")]

@@ -110,6 +110,17 @@ fn an_unknown_section_is_a_usage_error_that_lists_the_known_ones() {
 }
 
 #[test]
+fn a_tpot_can_be_given() {
+    let baseline = json(&["--baseline-tpot", "19.4ms"]);
+    assert_eq!(baseline["baseline"]["tpot_ns"]["median"], 19.4e6);
+    assert_eq!(baseline["findings"]["profiler_cost"]["basis"], "baseline");
+    let without = text(&["--baseline-tpot", "19.4ms", "--only", "findings"]);
+    assert!(without.contains("without the profiler: it adds 10.7 ms to a step"), "{without}");
+    assert!(text(&["--only", "findings"]).contains("without the profiler: an estimate"));
+    assert_eq!(analyze(&["--baseline-tpot", "fast"]).status.code(), Some(2));
+}
+
+#[test]
 fn help_lists_the_sections() {
     let output = analyze(&["--help"]);
     let help = String::from_utf8(output.stdout).unwrap();

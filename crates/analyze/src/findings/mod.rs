@@ -5,10 +5,12 @@ mod rules;
 mod saving;
 #[cfg(test)]
 pub(crate) mod testing;
+mod unprofiled;
 
+use crate::profiler_cost::{Cost, profiler_cost};
 use crate::results::{
-    Collectives, Copies, Evidence, Finding, Findings, KernelSummary, Launches, Layers, Ledger,
-    LedgerScope, Quality, RuleOutcome, StepTable,
+    Baseline, Collectives, Copies, Evidence, Finding, Findings, KernelSummary, Launches, Layers,
+    Ledger, LedgerScope, Quality, RuleOutcome, StepTable,
 };
 use crate::simulate::MatchedCollective;
 use crate::view::LaneView;
@@ -44,6 +46,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) collectives: &'a Collectives,
     pub(crate) matched: &'a [MatchedCollective],
     pub(crate) kernels: &'a [KernelSummary],
+    /// What was measured without a profiler, if it is about these steps.
+    pub(crate) tpot: Option<&'a Baseline>,
 }
 
 impl Facts<'_> {
@@ -51,6 +55,11 @@ impl Facts<'_> {
     pub(crate) fn account_ns(&self, keep: impl Fn(&str) -> bool) -> f64 {
         let accounts = self.ledger.accounts.iter().filter(|account| keep(&account.account));
         accounts.map(|account| account.ns_per_step).sum()
+    }
+
+    /// Mean time per step in which the GPU is busy.
+    pub(crate) fn busy_ns(&self) -> f64 {
+        self.steps.gpu_busy_ns.map_or(0.0, |busy| busy.mean)
     }
 
     /// Mean period.
@@ -110,7 +119,8 @@ pub(crate) fn find(facts: &Facts<'_>) -> Findings {
         });
     }
     let remedies: Vec<&Remedy> = drafts.iter().map(|(_, draft)| &draft.remedy).collect();
-    let (savings, combined) = saving::work_out(facts, &remedies);
+    let cost = cost_of_recording(facts);
+    let (savings, combined) = saving::work_out(facts, &remedies, cost.as_ref());
     let mut findings: Vec<Finding> = (drafts.into_iter().zip(savings))
         .map(|((rule, draft), saving)| Finding {
             code: rule.code.to_owned(),
@@ -124,7 +134,16 @@ pub(crate) fn find(facts: &Facts<'_>) -> Findings {
     findings.sort_by(|a, b| {
         saving::worth(&b.saving).total_cmp(&saving::worth(&a.saving)).then(a.code.cmp(&b.code))
     });
-    Findings { findings, combined, rules: outcomes }
+    Findings { findings, combined, rules: outcomes, profiler_cost: cost.map(|cost| cost.result) }
+}
+
+/// What recording adds to the steps, when there are any.
+fn cost_of_recording(facts: &Facts<'_>) -> Option<Cost> {
+    if facts.quality.refused.is_some() || facts.ledger.scope != LedgerScope::Steps {
+        return None;
+    }
+    let graphs = facts.launches.graph_step_ratio.is_some_and(|ratio| ratio > 0.5);
+    profiler_cost(facts.views, facts.period_ns(), facts.tpot, graphs)
 }
 
 /// A rule about steps says nothing where there are none or the trace supports no verdict.

@@ -40,7 +40,10 @@ pub use diff::{
     DiffSide, Effect, Fate, GateOutcome, KernelDiff, KernelSide, PairedBy, Reason, Verdict,
     Waterfall,
 };
-pub use findings::{Evidence, Finding, Findings, RuleOutcome, Saving, SavingMethod};
+pub use findings::{
+    EventCost, Evidence, Finding, Findings, ProfilerCost, ProfilerCostBasis, RuleOutcome, Saving,
+    SavingMethod, UnprofiledSaving,
+};
 pub use launches::{ApiSummary, Launches};
 pub use layers::{LayerRole, LayerTime, Layers, ModuleTime, Modules};
 pub use ledger::{Account, AccountGroup, Gap, GapCause, HostActivity, Ledger, LedgerScope};

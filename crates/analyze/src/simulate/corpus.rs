@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use steptally_import::{ImportOptions, import_path};
 
-use super::{Change, Replay, run};
+use super::{Change, Pace, Replay, run};
 use crate::categories::Categories;
 use crate::gpu::{self, Lane};
 use crate::links::{ApiIndex, OpTree};
@@ -56,7 +56,7 @@ fn an_unchanged_replay_of_every_trace_gives_its_periods_to_the_nanosecond() {
             with_index.filter_map(|(index, view)| Replay::new(index, view)).collect();
         let keep = |replay: &Replay<'_>| vec![Change::Keep; replay.view.lane.ops.len()];
         let changes: Vec<_> = replays.iter().map(keep).collect();
-        for unchanged in run(&replays, &matched, &changes) {
+        for unchanged in run(&replays, &matched, &changes, Pace::CAPTURED) {
             assert_eq!(unchanged.after, unchanged.before, "{}", path.display());
             periods += unchanged.before.len();
         }

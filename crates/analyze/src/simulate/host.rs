@@ -1,7 +1,8 @@
 //! The host's clock in a replay: it moves along with the GPU work that the host waits for.
 
 use hashbrown::HashMap;
-use steptally_trace_model::{ThreadId, Timestamp};
+use steptally_trace_model::interval::Interval;
+use steptally_trace_model::{Nanos, ThreadId, Timestamp};
 
 use super::Work;
 use crate::view::LaneView;
@@ -52,17 +53,42 @@ impl Host {
         Self { waits }
     }
 
-    pub(super) fn clock(&self) -> Clock<'_> {
-        Clock { host: self, next: 0, shifts: HashMap::new() }
+    /// How long a thread waits for GPU work within `within`.
+    pub(super) fn waited(&self, thread: ThreadId, within: Interval) -> Nanos {
+        let for_work = self.waits.iter().filter(|w| w.thread == thread && w.work.is_some());
+        for_work
+            .map(|wait| Interval { start: wait.start, end: wait.end }.clip(within).length())
+            .sum()
+    }
+
+    /// A clock that begins at `origin` and runs at this pace.
+    pub(super) fn clock(&self, origin: Timestamp, pace: Pace) -> Clock<'_> {
+        Clock { host: self, next: 0, origin, pace, returns: HashMap::new() }
     }
 }
 
-/// How far each thread's later events have moved, by captured time.
+/// How long the host takes for what took it a nanosecond in the capture: 1 as captured, less for a
+/// host that is not slowed by a profiler.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pace(pub(crate) f64);
+
+impl Pace {
+    pub(crate) const CAPTURED: Self = Self(1.0);
+
+    pub(super) fn scale(self, ns: i64) -> i64 {
+        // Exactly, where nothing changes.
+        if self == Self::CAPTURED { ns } else { (ns as f64 * self.0).round() as i64 }
+    }
+}
+
+/// When each thread's events happen, by captured time.
 pub(super) struct Clock<'a> {
     host: &'a Host,
     next: usize,
-    /// Per thread (from this captured time on, shift in ns), in order.
-    shifts: HashMap<ThreadId, Vec<(Timestamp, i64)>>,
+    origin: Timestamp,
+    pace: Pace,
+    /// Per thread: a wait returned at this captured time, and at that one here; in order.
+    returns: HashMap<ThreadId, Vec<(Timestamp, i64)>>,
 }
 
 impl Clock<'_> {
@@ -71,8 +97,7 @@ impl Clock<'_> {
     pub(super) fn advance(&mut self, until: Timestamp, ends: &[i64]) {
         while let Some(wait) = self.host.waits.get(self.next).filter(|wait| wait.end <= until) {
             self.next += 1;
-            let shift = self.shift(wait.start, wait.thread);
-            let start = wait.start.as_ns() + shift;
+            let start = self.at(wait.start, wait.thread);
             let length = (wait.end - wait.start).as_ns();
             let waited_for = wait.work.and_then(|(work, end)| Some((*ends.get(work)?, end)));
             let end = match waited_for {
@@ -80,21 +105,18 @@ impl Clock<'_> {
                     let returned_after = (wait.end - captured).as_ns();
                     (start + length.min(LEAST_WAIT_NS)).max(work_end + returned_after)
                 }
-                None => start + length,
+                None => start + self.pace.scale(length),
             };
-            let shifts = self.shifts.entry(wait.thread).or_default();
-            shifts.push((wait.end, end - wait.end.as_ns()));
+            self.returns.entry(wait.thread).or_default().push((wait.end, end));
         }
     }
 
     /// When an event of the captured time `at` happens.
-    pub(super) fn shifted(&self, at: Timestamp, thread: ThreadId) -> i64 {
-        at.as_ns() + self.shift(at, thread)
-    }
-
-    fn shift(&self, at: Timestamp, thread: ThreadId) -> i64 {
-        let Some(shifts) = self.shifts.get(&thread) else { return 0 };
-        let after = shifts.partition_point(|(from, _)| *from <= at);
-        after.checked_sub(1).map_or(0, |last| shifts[last].1)
+    pub(super) fn at(&self, at: Timestamp, thread: ThreadId) -> i64 {
+        let returns = self.returns.get(&thread).map_or(&[][..], Vec::as_slice);
+        let after = returns.partition_point(|(captured, _)| *captured <= at);
+        let last = after.checked_sub(1).map(|last| returns[last]);
+        let (captured, here) = last.unwrap_or((self.origin, self.origin.as_ns()));
+        here + self.pace.scale((at - captured).as_ns())
     }
 }

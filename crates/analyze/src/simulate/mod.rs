@@ -26,11 +26,13 @@ mod host;
 mod ranks;
 
 use hashbrown::HashMap;
-use steptally_trace_model::{StreamId, Timestamp};
+use steptally_trace_model::interval::Interval;
+use steptally_trace_model::{Nanos, StreamId, Timestamp};
 
 use crate::view::LaneView;
 use delays::Delays;
 use host::Host;
+pub(crate) use host::Pace;
 pub(crate) use ranks::{MatchedCollective, MatchedKernel, run};
 
 /// What happens to a piece of work.
@@ -88,6 +90,28 @@ pub(crate) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
+    /// Keeps the first steps only, with up to `most` pieces of work, but at least one step.
+    pub(crate) fn shorten(&mut self, most: usize) {
+        let kept = self.bounds.partition_point(|(_, end)| *end < most).max(1);
+        self.bounds.truncate(kept);
+        if let Some((_, end)) = self.bounds.last() {
+            self.works.truncate(end + 1);
+        }
+    }
+
+    /// Of each step, the time in which its host does not wait for the GPU.
+    pub(crate) fn host_times(&self) -> Vec<i64> {
+        let calls = &self.view.lane.trace.api_calls;
+        let at = |work: usize| self.works[work].start;
+        let thread = self.works.iter().find_map(|work| Some(calls.thread[work.call?]));
+        let of_step = |&(first, next): &(usize, usize)| {
+            let step = Interval { start: at(first), end: at(next) };
+            let waited = thread.map_or(Nanos::ZERO, |thread| self.host.waited(thread, step));
+            (step.length() - waited).as_ns()
+        };
+        self.bounds.iter().map(of_step).collect()
+    }
+
     /// This lane's kernels of matched collectives.
     pub(crate) fn matched(
         &self,

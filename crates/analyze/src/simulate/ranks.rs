@@ -9,7 +9,7 @@
 //! start moves in the replay. The last arrival then moves by the largest `moved - lag`, and so do the
 //! ends; but no kernel takes less than its own transfer. Without any change nothing moves.
 
-use super::host::Clock;
+use super::host::{Clock, Pace};
 use super::{Change, Replay, Simulation};
 
 /// A collective whose kernels were matched over ranks.
@@ -31,16 +31,18 @@ pub(crate) struct MatchedKernel {
     pub(crate) transfer_ns: i64,
 }
 
-/// Replays these lanes, each with a change for every one of its ops. Collectives with a member on
-/// another lane keep their durations.
+/// Replays these lanes, each with a change for every one of its ops, with hosts of this pace.
+/// Collectives with a member on another lane keep their durations.
 pub(crate) fn run(
     lanes: &[Replay<'_>],
     collectives: &[MatchedCollective],
     changes: &[Vec<Change>],
+    pace: Pace,
 ) -> Vec<Simulation> {
     let mut meetings = Meetings::new(lanes, collectives);
-    let mut runs: Vec<Progress<'_>> =
-        lanes.iter().zip(changes).map(|(replay, changes)| Progress::new(replay, changes)).collect();
+    let mut runs: Vec<Progress<'_>> = (lanes.iter().zip(changes))
+        .map(|(replay, changes)| Progress::new(replay, changes, pace))
+        .collect();
     loop {
         let mut has_moved = false;
         for (lane, run) in runs.iter_mut().enumerate() {
@@ -104,6 +106,7 @@ impl Meetings {
 struct Progress<'a> {
     replay: &'a Replay<'a>,
     changes: &'a [Change],
+    pace: Pace,
     clock: Clock<'a>,
     starts: Vec<i64>,
     ends: Vec<i64>,
@@ -113,12 +116,14 @@ struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    fn new(replay: &'a Replay<'a>, changes: &'a [Change]) -> Self {
+    fn new(replay: &'a Replay<'a>, changes: &'a [Change], pace: Pace) -> Self {
         let n = replay.works.len();
+        let origin = replay.bounds.first().map_or(0, |(first, _)| *first);
         Self {
             replay,
             changes,
-            clock: replay.host.clock(),
+            pace,
+            clock: replay.host.clock(replay.works[origin].start, pace),
             starts: Vec::with_capacity(n),
             ends: Vec::with_capacity(n),
             host_bound: 0,
@@ -168,8 +173,9 @@ impl<'a> Progress<'a> {
     fn launched(&self, index: usize) -> Option<i64> {
         let calls = &self.replay.view.lane.trace.api_calls;
         self.replay.works[index].call.map(|call| {
-            self.clock.shifted(calls.start[call], calls.thread[call])
-                + self.replay.delays.launch(index)
+            // From a call's start on most of the delay is the host's, too.
+            self.clock.at(calls.start[call], calls.thread[call])
+                + self.pace.scale(self.replay.delays.launch(index))
         })
     }
 

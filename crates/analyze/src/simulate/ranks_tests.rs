@@ -3,7 +3,7 @@
 use steptally_testkit::TraceDsl;
 use steptally_trace_model::Trace;
 
-use super::{Change, MatchedCollective, MatchedKernel, Replay, run};
+use super::{Change, MatchedCollective, MatchedKernel, Pace, Replay, run};
 use crate::categories::Categories;
 use crate::collectives;
 use crate::gpu::{self, GpuKind, Lane};
@@ -68,10 +68,13 @@ fn periods(
             })
             .collect()
     };
-    for unchanged in run(&replays, matched, &changes(&|_, _| Change::Keep)) {
+    for unchanged in run(&replays, matched, &changes(&|_, _| Change::Keep), Pace::CAPTURED) {
         assert_eq!(unchanged.after, unchanged.before);
     }
-    run(&replays, matched, &changes(&change)).into_iter().map(|run| run.after).collect()
+    run(&replays, matched, &changes(&change), Pace::CAPTURED)
+        .into_iter()
+        .map(|run| run.after)
+        .collect()
 }
 
 /// Removes `cast` from these ranks.

@@ -3,7 +3,7 @@
 use steptally_testkit::TraceDsl;
 use steptally_trace_model::Trace;
 
-use super::{Change, Replay, Simulation, run as run_lanes};
+use super::{Change, Pace, Replay, Simulation, run as run_lanes};
 use crate::categories::Categories;
 use crate::gpu::{self, GpuKind, GpuOp};
 use crate::links::{ApiIndex, OpTree};
@@ -11,6 +11,11 @@ use crate::{Config, quality, steps, view};
 
 /// Replays the only lane with the kernels of these names changed.
 fn simulate(trace: &Trace, change: impl Fn(&str) -> Change) -> Simulation {
+    simulate_at(Pace::CAPTURED, trace, change)
+}
+
+/// The same with a host of this pace.
+fn simulate_at(pace: Pace, trace: &Trace, change: impl Fn(&str) -> Change) -> Simulation {
     let links = (ApiIndex::new(trace), OpTree::new(trace));
     let mut lanes = gpu::lanes(trace);
     quality::gate(&mut lanes[0]);
@@ -25,7 +30,7 @@ fn simulate(trace: &Trace, change: impl Fn(&str) -> Change) -> Simulation {
         _ => Change::Keep,
     };
     let changes = views[0].lane.ops.iter().map(of).collect();
-    run_lanes(&[replay], &[], &[changes]).remove(0)
+    run_lanes(&[replay], &[], &[changes], pace).remove(0)
 }
 
 fn remove(name: &'static str) -> impl Fn(&str) -> Change {
@@ -97,6 +102,17 @@ fn a_host_that_waits_for_the_gpu_goes_on_earlier() {
     let simulation = simulate(&run(6, 0, true), remove("cast"));
     assert_eq!(simulation.before, [80_000; 5]);
     assert_eq!(simulation.after, [21_000; 5]);
+}
+
+#[test]
+fn a_faster_host_shortens_a_step_until_the_gpu_is_the_bound() {
+    let keep = |_: &str| Change::Keep;
+    // 200 us of host per step: 100 at half of it; 72 us of GPU (60 + 1 + 10 + 1) at a tenth.
+    assert_eq!(simulate_at(Pace(0.5), &run(6, 200, false), keep).after, [100_000; 5]);
+    assert_eq!(simulate_at(Pace(0.1), &run(9, 200, false), keep).after[6], 72_000);
+    // A host that waits: launch at 0, cast 2.5-62.5, gemm 63.5-73.5, sync returns at 76.5 as the wait for
+    // the GPU is no work of the host; 0.5 until the next step.
+    assert_eq!(simulate_at(Pace(0.5), &run(6, 0, true), keep).after, [77_000; 5]);
 }
 
 #[test]

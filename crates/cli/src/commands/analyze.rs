@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use steptally_analyze::categories::Categories;
-use steptally_analyze::results::StepTable;
+use steptally_analyze::results::{Baseline, StepTable};
 use steptally_analyze::{Config, Section, Sections, analyze};
 use steptally_import::Import;
 use steptally_report::{Report, json_schema, terminal, to_json};
@@ -46,6 +46,7 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
     if let Some(manifest) = &manifest {
         input::configure(&mut config, manifest);
     }
+    config.baseline = args.baseline_tpot.map(Baseline::given).or(config.baseline);
     check_rank(&import, config.rank)?;
     let analysis = analyze(&import.traces, &config);
     check_selection(&analysis.steps, &config)?;

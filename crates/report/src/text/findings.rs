@@ -1,6 +1,8 @@
 //! What is wrong, and what fixing it is worth.
 
-use steptally_analyze::results::{Analysis, Evidence, Finding, Saving, SavingMethod};
+use steptally_analyze::results::{
+    Analysis, Evidence, Finding, ProfilerCost, ProfilerCostBasis, Saving, SavingMethod,
+};
 
 use super::style::{TerminalStyle, Tone, printable};
 use super::title;
@@ -21,6 +23,10 @@ pub(super) fn findings(analysis: &Analysis, style: &TerminalStyle) -> String {
     }
     if let Some(more) = all.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         out.push_str(&format!("  and {more} more; see --format json\n"));
+    }
+    let any_without = all.iter().any(|finding| finding.saving.unprofiled.is_some());
+    if let Some(cost) = analysis.findings.profiler_cost.as_ref().filter(|_| any_without) {
+        out.push_str(&format!("  {}\n", style.wrap(&printable(&profiler_cost(cost)), 2)));
     }
     if let Some(together) = &analysis.findings.combined {
         let text = format!("all that was simulated, fixed together: {}", worth(together));
@@ -69,7 +75,34 @@ fn worth(saving: &Saving) -> String {
             _ => format!("the profiled step at best {step} (upper bound)"),
         });
     }
+    if let Some(without) = &saving.unprofiled {
+        let (before, after) = (without.period_before_ns, without.period_after_ns);
+        let at_best = if saving.method == SavingMethod::UpperBound { "at best " } else { "" };
+        parts.push(format!(
+            "without the profiler {at_best}{} -> {} ({} ± {} less)",
+            duration(before),
+            duration(after),
+            duration((before - after).max(0.0)),
+            duration(without.uncertainty_ns)
+        ));
+    }
     parts.join("; ")
+}
+
+/// What "without the profiler" rests on.
+fn profiler_cost(cost: &ProfilerCost) -> String {
+    let added = duration(cost.added_ns_per_step);
+    let range =
+        format!("{} to {}", duration(cost.least_ns_per_step), duration(cost.most_ns_per_step));
+    match cost.basis {
+        ProfilerCostBasis::Baseline => format!(
+            "without the profiler: it adds {added} to a step ({range}), by the TPOT without it"
+        ),
+        ProfilerCostBasis::EventCosts => format!(
+            "without the profiler: an estimate; recording likely adds {added} to a step ({range}), by              what the recorded events cost on {}. Measure TPOT without it to be sure",
+            cost.source
+        ),
+    }
 }
 
 fn number(evidence: &Evidence) -> String {

@@ -48,7 +48,7 @@ fn check(facts: &Facts<'_>) -> Outcome {
         advice:
             "warm up longer, give the caching allocator room, do not empty its cache in the loop"
                 .to_owned(),
-        remedy: Remedy::UpperBound { period_ns: ns, gpu_ns: 0.0 },
+        remedy: Remedy::LessIdle { period_ns: ns },
     }))
 }
 

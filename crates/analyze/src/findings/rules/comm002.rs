@@ -43,14 +43,16 @@ fn check(facts: &Facts<'_>) -> Outcome {
     };
     let name = late.rank.map_or("a rank".to_owned(), |rank| format!("rank {rank}"));
     let why = cross.late.iter().find(|l| l.rank == late.rank && l.device == late.device);
+    let by_host = why.is_some_and(|why| why.host_late_ns >= why.gpu_late_ns);
     let doing = why.map_or(String::new(), |why| {
-        let bound = if why.host_late_ns >= why.gpu_late_ns { "its host" } else { "its GPU" };
+        let bound = if by_host { "its host" } else { "its GPU" };
         let activity = why.host_activity.iter().find(|activity| !activity.name.is_empty());
         match activity {
             Some(activity) => format!("; {bound} is late, most in {}", activity.name),
             None => format!("; {bound} is late"),
         }
     });
+    let (period_ns, gpu_ns) = (late.lateness_ns_per_step.min(longest), longest);
     Outcome::Found(Box::new(Draft {
         headline: format!(
             "{name} arrives last at {:.0} % of the collectives, by {:.1} us on average{doing}",
@@ -66,9 +68,10 @@ fn check(facts: &Facts<'_>) -> Outcome {
         advice: "find what holds up the late rank: another process on its GPU or cores, NUMA \
                  placement, clocks, uneven experts"
             .to_owned(),
-        remedy: Remedy::UpperBound {
-            period_ns: late.lateness_ns_per_step.min(longest),
-            gpu_ns: longest,
+        remedy: if by_host {
+            Remedy::LessWaiting { period_ns, gpu_ns }
+        } else {
+            Remedy::UpperBound { period_ns, gpu_ns }
         },
     }))
 }

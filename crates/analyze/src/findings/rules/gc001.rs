@@ -77,7 +77,7 @@ fn check(facts: &Facts<'_>) -> Outcome {
         ],
         advice: "freeze what is alive after warm-up (gc.freeze(); SGLang: POST /freeze_gc)"
             .to_owned(),
-        remedy: Remedy::UpperBound { period_ns: ns as f64 / n, gpu_ns: 0.0 },
+        remedy: Remedy::LessIdle { period_ns: ns as f64 / n },
     }))
 }
 

@@ -66,7 +66,7 @@ fn check(facts: &Facts<'_>) -> Outcome {
             "capture decode in CUDA graphs (SGLang: no --disable-cuda-graph, the batch size in \
                  --cuda-graph-bs; vLLM: no --enforce-eager)"
                 .to_owned(),
-        remedy: Remedy::UpperBound { period_ns: waiting, gpu_ns: 0.0 },
+        remedy: Remedy::LessIdle { period_ns: waiting },
     }))
 }
 

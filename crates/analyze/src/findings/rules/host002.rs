@@ -61,7 +61,7 @@ fn check(facts: &Facts<'_>) -> Outcome {
             "keep the value on the GPU, or copy it without waiting into pinned memory and look \
                  at it a step later"
                 .to_owned(),
-        remedy: Remedy::UpperBound { period_ns: blocked, gpu_ns: 0.0 },
+        remedy: Remedy::LessIdle { period_ns: blocked },
     }))
 }
 

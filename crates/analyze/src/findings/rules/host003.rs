@@ -51,7 +51,7 @@ fn check(facts: &Facts<'_>) -> Outcome {
         advice: "let scheduling overlap with the GPU (SGLang: no --disable-overlap-schedule), and \
                  measure TPOT without a profiler first: it slows exactly this"
             .to_owned(),
-        remedy: Remedy::UpperBound { period_ns: between, gpu_ns: 0.0 },
+        remedy: Remedy::LessIdle { period_ns: between },
     }))
 }
 

@@ -49,10 +49,7 @@ fn check(facts: &Facts<'_>) -> Outcome {
             "look at what the slow steps have in common (requests arriving, garbage collection, \
                  logging), pin the scheduler's process"
                 .to_owned(),
-        remedy: Remedy::UpperBound {
-            period_ns: (period.mean - period.median).max(0.0),
-            gpu_ns: 0.0,
-        },
+        remedy: Remedy::LessIdle { period_ns: (period.mean - period.median).max(0.0) },
     }))
 }
 
