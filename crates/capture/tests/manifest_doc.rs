@@ -1,6 +1,6 @@
 //! docs/formats/capture-manifest.md names every key of a manifest and every code of a problem.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
