@@ -1,7 +1,7 @@
 //! One test per way a server misbehaves: the right message, one stop where one is due, nothing left
 //! behind, a true manifest. The clock is paused, so minutes of waiting take no time.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod support;
 
@@ -321,6 +321,36 @@ async fn vllm_without_a_profiler_or_with_a_session() {
     );
     let world = vllm_with(&[Fault::AlreadyProfiling]).await;
     expect(&world, "already_profiling", "409", 0);
+}
+
+/// A capture of a server that is slower for so long afterwards: the verdict, and the notes about it.
+async fn slow_afterwards(time: Duration) -> (SpeedVerdict, Vec<String>) {
+    let replay = ReplayOptions::new(recorded(1)).fault(Fault::SlowAfterwards(time));
+    let alone = |options: &mut CaptureOptions| options.shape.batch_size = 1;
+    let world = run(replay, Keys::default(), alone, None).await;
+    world.check();
+    assert_eq!(world.ending(), &Ending::Complete);
+    let manifest = world.manifest();
+    let notes = manifest.events.into_iter().filter(|event| event.phase == "after");
+    (manifest.speed_after.unwrap().verdict, notes.map(|event| event.what).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_slower_for_a_while_is_measured_again() {
+    // The load ends within 5 s. Then 2 requests of 32 tokens take 0.2 s, and 5 s pass: the first
+    // attempt is before 8 s, the second after.
+    let (verdict, notes) = slow_afterwards(Duration::from_secs(8)).await;
+    assert_eq!(verdict, SpeedVerdict::WithinNoise);
+    let [note] = &notes[..] else { panic!("{notes:?}") };
+    assert!(note.contains("% longer than before: measuring again in 5 s"), "{note}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stays_slower_is_said_to_be() {
+    let begin = tokio::time::Instant::now();
+    let (verdict, notes) = slow_afterwards(Duration::from_secs(3600)).await;
+    assert_eq!((verdict, notes.len()), (SpeedVerdict::Slower, 3));
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
 }
 
 /// A capture of an engine that has no profiler to reach.

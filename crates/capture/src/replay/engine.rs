@@ -58,6 +58,11 @@ pub(crate) async fn run(shared: Arc<Shared>, mut queue: mpsc::UnboundedReceiver<
     let mut running: Vec<Request> = Vec::new();
     let mut profiler: Option<Profiler> = None;
     let mut clock = Instant::now();
+    let slow_for = shared.options.faults.iter().find_map(|fault| match fault {
+        Fault::SlowAfterwards(time) => Some(*time),
+        _ => None,
+    });
+    let mut slow_until = None;
     loop {
         if running.is_empty() {
             let Some(job) = queue.recv().await else { return };
@@ -71,7 +76,12 @@ pub(crate) async fn run(shared: Arc<Shared>, mut queue: mpsc::UnboundedReceiver<
             continue;
         }
         let is_profiled = profiler.as_ref().is_some_and(|profiler| profiler.order.records);
-        clock += if is_profiled { pace.profiled_step } else { pace.step };
+        let is_slow = slow_until.is_some_and(|until| Instant::now() < until);
+        clock += match (is_profiled, is_slow) {
+            (true, _) => pace.profiled_step,
+            (false, true) => 2 * pace.step,
+            (false, false) => pace.step,
+        };
         if clock.elapsed() > STALL {
             clock = Instant::now();
         }
@@ -86,6 +96,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut queue: mpsc::UnboundedReceiver<
                 && let Some(done) = profiler.take()
             {
                 export(&shared, &done.order).await;
+                slow_until = slow_for.map(|time| Instant::now() + time);
                 // vLLM keeps its session until it is stopped.
                 if shared.options.recorded.engine == Engine::Vllm {
                     let order = Order { records: false, steps: None, ..done.order };

@@ -62,6 +62,8 @@ pub enum Fault {
     Redirect,
     /// Sends a description without end.
     HugeReply,
+    /// Takes twice as long for a step, for so long after an export.
+    SlowAfterwards(Duration),
     /// Has requests of others.
     Traffic,
     /// Was started without a profiler.

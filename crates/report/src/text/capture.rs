@@ -30,9 +30,8 @@ pub fn capture_text(capture: &CaptureManifest, style: &TerminalStyle) -> String 
     }
     let is_slower = |speed: &SpeedAfter| speed.verdict == SpeedVerdict::Slower;
     if capture.speed_after.as_ref().is_some_and(is_slower) {
-        let text = "the server is slower than before the capture. After a torch profiler that often passes within \
-                    seconds: measure again. If not, look whether others use it or its GPU, and into its log \
-                    whether a profiler is still on.";
+        let text = "the server is slower than before the capture, and was so each time it was measured again: look \
+                    whether others use it or its GPU, and into its log whether a profiler is still on.";
         out.push_str(&labelled("CAUTION", Tone::Warning, text, style));
     }
     for problem in &capture.problems {
