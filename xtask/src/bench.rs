@@ -3,6 +3,7 @@
 mod hook;
 pub(crate) mod measure;
 mod nsys;
+mod ranks;
 mod rounds;
 mod torch;
 
@@ -31,6 +32,8 @@ pub(crate) struct Args {
     torch: torch::TorchArgs,
     #[command(flatten)]
     nsys: nsys::NsysArgs,
+    #[command(flatten)]
+    ranks: ranks::RanksArgs,
 }
 
 /// What can be measured by itself.
@@ -40,6 +43,8 @@ enum Part {
     Torch,
     /// nsys SQLite.
     Nsys,
+    /// Eight ranks of torch.profiler JSON, synthetic; only when asked for.
+    Ranks,
     /// The torch hook while it waits.
     Hook,
 }
@@ -56,6 +61,16 @@ struct Bench {
     pin: Vec<&'static str>,
     runs: usize,
     reuse: bool,
+}
+
+impl Bench {
+    /// Builds the program that makes traces; gives its path.
+    fn make_trace(&self) -> Result<PathBuf> {
+        println!("building make_trace (release)");
+        let package = ["build", "--release", "--locked", "--package", "steptally-testkit"];
+        output(cargo(&package).args(["--example", "make_trace"]))?;
+        Ok(self.release.join("examples/make_trace"))
+    }
 }
 
 /// Makes the traces, measures, prints. True when every limit holds or only a report was asked for.
@@ -80,16 +95,16 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         runs: args.runs,
         reuse: args.reuse,
     };
-    let mut passed = true;
-    if args.only != Some(Part::Nsys) {
-        passed &= torch::run(&args.torch, &bench)?;
-    }
-    if args.only != Some(Part::Torch) {
-        passed &= nsys::run(&args.nsys, &bench)?;
-    }
-    if args.only.is_none() {
-        passed &= hook::run(args.runs)?;
-    }
+    let passed = match args.only {
+        Some(Part::Torch) => torch::run(&args.torch, &bench)?,
+        Some(Part::Nsys) => nsys::run(&args.nsys, &bench)?,
+        Some(Part::Ranks) => ranks::run(&args.ranks, &bench)?,
+        Some(Part::Hook) | None => {
+            torch::run(&args.torch, &bench)?
+                & nsys::run(&args.nsys, &bench)?
+                & hook::run(args.runs)?
+        }
+    };
     Ok(passed || args.report_only)
 }
 

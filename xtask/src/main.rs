@@ -4,7 +4,6 @@
 mod bench;
 mod ci;
 mod generate;
-mod replicate;
 mod rules;
 mod run;
 mod tidy;

@@ -56,7 +56,7 @@ pub(super) fn judge(limits: &[Limit]) -> bool {
         let holds = ratio <= limit;
         passed &= holds;
         println!(
-            "{name:<48}{ratio:>7.3}  limit {limit:.1}  {}",
+            "{name:<48}{ratio:>7.3}  limit {limit:.2}  {}",
             if holds { "pass" } else { "FAIL" }
         );
     }

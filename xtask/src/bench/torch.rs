@@ -1,7 +1,6 @@
 //! torch.profiler JSON: `steptally analyze` against `gzip -dc` of the same trace.
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -9,7 +8,6 @@ use anyhow::{Context, Result, bail};
 
 use super::Bench;
 use super::rounds::{Limit, judge};
-use crate::replicate::Template;
 use crate::run::{output, root};
 
 /// The trace that is repeated: decode steps of an eager SGLang server, with marks and shapes.
@@ -33,7 +31,10 @@ pub(crate) struct TorchArgs {
 pub(super) fn run(args: &TorchArgs, bench: &Bench) -> Result<bool> {
     let (json, gz) = (bench.folder.join("big.json"), bench.folder.join("big.json.gz"));
     if !(bench.reuse && json.is_file() && gz.is_file()) {
-        make_trace(&root().join(&args.fixture), args.events, &json)?;
+        let fixture = root().join(&args.fixture);
+        let mut make = Command::new(bench.make_trace()?);
+        make.arg("repeat").arg(fixture).arg(args.events.to_string()).arg(&json);
+        print!("{}", output(&mut make)?);
         compress(&json, &gz)?;
     }
     let (json, gz) = (json.display().to_string(), gz.display().to_string());
@@ -57,31 +58,6 @@ pub(super) fn run(args: &TorchArgs, bench: &Bench) -> Result<bool> {
         println!("SKIPPED: wall / CPU, there is one core only");
     }
     Ok(judge(&limits))
-}
-
-fn make_trace(fixture: &Path, events: usize, path: &Path) -> Result<()> {
-    let name = || fixture.display().to_string();
-    let mut text = String::new();
-    if fixture.extension().is_some_and(|extension| extension == "gz") {
-        text = output(Command::new("gzip").arg("-dc").arg(fixture))?;
-    } else {
-        File::open(fixture).with_context(name)?.read_to_string(&mut text).with_context(name)?;
-    }
-    let template = Template::new(&text).with_context(name)?;
-    let copies = template.copies_for(events);
-    let file = File::create(path).with_context(|| path.display().to_string())?;
-    let mut out = BufWriter::with_capacity(1 << 20, file);
-    template.write(copies, &mut out)?;
-    out.flush()?;
-    let (bytes, events) = (std::fs::metadata(path)?.len(), template.event_count(copies));
-    println!(
-        "{}: {copies} times {}, {:.1} MB, {events} events, {} bytes each",
-        path.display(),
-        fixture.file_name().unwrap_or_default().display(),
-        bytes as f64 / 1e6,
-        bytes / events as u64
-    );
-    Ok(())
 }
 
 fn compress(json: &Path, gz: &Path) -> Result<()> {

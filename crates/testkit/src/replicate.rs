@@ -7,10 +7,9 @@
 //! Arguments that no analysis reads are left out. That makes the text denser in events, at about
 //! 230 bytes each, which is harder on a reader than the fixture itself.
 
-use std::io::Write;
-use std::ops::Range;
+use std::io::{self, Write};
 
-use anyhow::{Context, Result, bail};
+use crate::json_text::{invalid, member, members, parse_micros, value_end, write_micros};
 
 /// Arguments left out.
 const LEFT_OUT: &[&str] = &[
@@ -29,8 +28,8 @@ const LEFT_OUT: &[&str] = &[
 const IDS: &[&str] =
     &["External id", "correlation", "Python id", "Python parent id", "Sequence number"];
 
-/// A trace, taken apart into what is repeated and what is not.
-pub(crate) struct Template {
+/// A torch.profiler trace, taken apart into what is repeated and what is not.
+pub struct Template {
     header: String,
     repeated: Vec<Event>,
     once: Vec<Event>,
@@ -59,19 +58,17 @@ enum Piece {
     WholeDuration(i64),
 }
 
-/// One member of a JSON object: its key, and where its value is.
-struct Member<'a> {
-    key: &'a str,
-    value: Range<usize>,
-}
-
 impl Template {
     /// Takes the text of a trace in object form apart.
-    pub(crate) fn new(json: &str) -> Result<Self> {
-        let open = json.find('{').context("no object")?;
+    ///
+    /// # Errors
+    ///
+    /// When the text is not such a trace, or has no event to repeat.
+    pub fn new(json: &str) -> io::Result<Self> {
+        let open = json.find('{').ok_or_else(|| invalid("no object"))?;
         let members = members(json, open)?;
         let events = members.iter().find(|member| member.key == "traceEvents");
-        let events = events.context("no traceEvents")?.value.clone();
+        let events = events.ok_or_else(|| invalid("no traceEvents"))?.value.clone();
         let mut template = Self {
             header: json[..=events.start].into(),
             repeated: Vec::new(),
@@ -99,25 +96,59 @@ impl Template {
             at = end;
         }
         if template.repeated.is_empty() {
-            bail!("no event to repeat");
+            return Err(invalid("no event to repeat"));
         }
         // One microsecond between copies.
         template.period_ns = last - first + 1_000;
         Ok(template)
     }
 
+    /// How far each copy is shifted, in ns.
+    #[must_use]
+    pub fn period_ns(&self) -> i64 {
+        self.period_ns
+    }
+
+    /// Shifts each copy by `period_ns` instead: ranks of one run are repeated in step.
+    #[must_use]
+    pub fn every_ns(self, period_ns: i64) -> Self {
+        Self { period_ns, ..self }
+    }
+
     /// The least number of copies that has at least `events` events.
-    pub(crate) fn copies_for(&self, events: usize) -> usize {
+    #[must_use]
+    pub fn copies_for(&self, events: usize) -> usize {
         events.saturating_sub(self.once.len()).div_ceil(self.repeated.len()).max(1)
     }
 
     /// Events of the trace with this many copies.
-    pub(crate) fn event_count(&self, copies: usize) -> usize {
+    #[must_use]
+    pub fn event_count(&self, copies: usize) -> usize {
         self.once.len() + copies * self.repeated.len()
     }
 
+    /// The least number of copies that has at least `bytes` bytes.
+    ///
+    /// # Errors
+    ///
+    /// None that is expected: nothing is written to a file.
+    pub fn copies_for_bytes(&self, bytes: u64) -> io::Result<usize> {
+        let mut sizes = [0u64; 2];
+        for (copies, size) in sizes.iter_mut().enumerate() {
+            let mut text = Vec::new();
+            self.write(copies + 1, &mut text)?;
+            *size = text.len() as u64;
+        }
+        let copy = (sizes[1] - sizes[0]).max(1);
+        Ok(1 + bytes.saturating_sub(sizes[0]).div_ceil(copy) as usize)
+    }
+
     /// Writes the trace.
-    pub(crate) fn write(&self, copies: usize, out: &mut impl Write) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// What writing to `out` gives.
+    pub fn write(&self, copies: usize, out: &mut impl Write) -> io::Result<()> {
         out.write_all(self.header.as_bytes())?;
         let mut separator = "\n  ";
         for copy in 0..copies {
@@ -142,7 +173,7 @@ impl Template {
         copy: usize,
         copies: usize,
         out: &mut impl Write,
-    ) -> Result<()> {
+    ) -> io::Result<()> {
         let shift = self.period_ns * copy as i64;
         let whole = self.period_ns * (copies as i64 - 1);
         for piece in &event.pieces {
@@ -157,28 +188,10 @@ impl Template {
     }
 }
 
-/// As Kineto writes it: microseconds with three decimals.
-fn write_micros(ns: i64, out: &mut impl Write) -> Result<()> {
-    let sign = if ns < 0 { "-" } else { "" };
-    let ns = ns.unsigned_abs();
-    Ok(write!(out, "{sign}{}.{:03}", ns / 1000, ns % 1000)?)
-}
-
-/// Decimal microseconds with at most three decimals, as ns.
-fn parse_micros(text: &str) -> Result<i64> {
-    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
-    if decimals.len() > 3 {
-        bail!("more than three decimals: {text}");
-    }
-    format!("{whole}{decimals:0<3}").parse().with_context(|| format!("not a time: {text}"))
-}
-
 /// Takes one event apart.
-fn read_event(text: &str) -> Result<Event> {
+fn read_event(text: &str) -> io::Result<Event> {
     let top = members(text, 0)?;
-    let value = |key: &str| {
-        top.iter().find(|member| member.key == key).map_or("", |member| &text[member.value.clone()])
-    };
+    let value = |key: &str| member(text, &top, key);
     let phase = value("ph");
     let is_span = value("cat") == "\"Trace\"";
     let is_window_end = phase == "\"i\"" && value("name").contains("End");
@@ -203,7 +216,8 @@ fn read_event(text: &str) -> Result<Event> {
                 vec![Piece::WholeDuration(event.duration_ns)]
             }
             "id" if is_flow => {
-                vec![Piece::Id(value.parse().with_context(|| format!("flow id {value}"))?)]
+                let id = value.parse().map_err(|_| invalid(format!("flow id {value}")));
+                vec![Piece::Id(id?)]
             }
             "args" if repeated => read_args(value)?,
             _ => continue,
@@ -217,7 +231,7 @@ fn read_event(text: &str) -> Result<Event> {
 }
 
 /// The arguments that are kept.
-fn read_args(text: &str) -> Result<Vec<Piece>> {
+fn read_args(text: &str) -> io::Result<Vec<Piece>> {
     let mut pieces = vec![Piece::Text("{\n      ".into())];
     let mut separator = "";
     let args = members(text, 0)?;
@@ -232,67 +246,6 @@ fn read_args(text: &str) -> Result<Vec<Piece>> {
     }
     pieces.push(Piece::Text("\n    }".into()));
     Ok(pieces)
-}
-
-/// The members of the JSON object that begins at `open`.
-fn members(json: &str, open: usize) -> Result<Vec<Member<'_>>> {
-    let bytes = json.as_bytes();
-    let skip = |mut at: usize| {
-        while bytes.get(at).is_some_and(|byte| byte.is_ascii_whitespace() || *byte == b',') {
-            at += 1;
-        }
-        at
-    };
-    let mut members = Vec::new();
-    let mut at = skip(open + 1);
-    while bytes.get(at) == Some(&b'"') {
-        let start = at;
-        let key_end = value_end(json, start)?;
-        let colon = json[key_end..].find(':').context("a key without a value")? + key_end;
-        let value_start = skip(colon + 1);
-        at = value_end(json, value_start)?;
-        members.push(Member { key: &json[start + 1..key_end - 1], value: value_start..at });
-        at = skip(at);
-    }
-    Ok(members)
-}
-
-/// Where the JSON value that begins at `start` ends.
-fn value_end(json: &str, start: usize) -> Result<usize> {
-    let mut depth = 0usize;
-    let mut in_string = false;
-    let mut escaped = false;
-    for (offset, byte) in json.as_bytes()[start..].iter().enumerate() {
-        let at = start + offset;
-        if in_string {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => {
-                    in_string = false;
-                    if depth == 0 {
-                        return Ok(at + 1);
-                    }
-                }
-                _ => {}
-            }
-            continue;
-        }
-        match byte {
-            b'"' => in_string = true,
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' if depth == 0 => return Ok(at),
-            b'}' | b']' => {
-                depth -= 1;
-                if depth == 0 {
-                    return Ok(at + 1);
-                }
-            }
-            b',' | b' ' | b'\n' if depth == 0 => return Ok(at),
-            _ => {}
-        }
-    }
-    bail!("the text ends within a value")
 }
 
 #[cfg(test)]
@@ -341,6 +294,11 @@ mod tests {
         assert_eq!(template.copies_for(9), 2);
         assert_eq!(template.copies_for(10), 3);
         assert_eq!(template.event_count(2), 9);
+        assert_eq!(template.period_ns(), 15_500);
+        let mut twice = Vec::new();
+        template.write(2, &mut twice).unwrap();
+        assert_eq!(template.copies_for_bytes(twice.len() as u64).unwrap(), 2);
+        assert_eq!(template.copies_for_bytes(twice.len() as u64 + 1).unwrap(), 3);
         let mut out = Vec::new();
         template.write(2, &mut out).unwrap();
         let json: Value = serde_json::from_slice(&out).unwrap();
