@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use crate::run::{cargo, output};
+use crate::run::{cargo, output, target_directory};
 
 /// Arguments of `cargo xtask bench`.
 #[derive(clap::Args)]
@@ -106,11 +106,4 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         }
     };
     Ok(passed || args.report_only)
-}
-
-fn target_directory() -> Result<PathBuf> {
-    let metadata = output(&mut cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
-    let metadata: serde_json::Value = serde_json::from_str(&metadata).context("cargo metadata")?;
-    let target = metadata["target_directory"].as_str().context("no target directory")?;
-    Ok(PathBuf::from(target))
 }

@@ -4,6 +4,7 @@
 mod bench;
 mod ci;
 mod generate;
+mod profile;
 mod rules;
 mod run;
 mod tidy;
@@ -32,6 +33,8 @@ enum Task {
     },
     /// Measures `steptally analyze` against `gzip -dc` on a large trace made from a fixture.
     Bench(bench::Args),
+    /// Profiles a tensor-parallel deployment: doctor, baseline, capture of all ranks, report, gap, in one folder.
+    Profile(profile::Args),
     /// Runs one command and prints its CPU time, wall time and peak memory (used by `bench`).
     #[command(hide = true)]
     Measure {
@@ -48,6 +51,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Task::Tidy => tidy::run()?,
         Task::Gen { check } => generate::run(check)?,
         Task::Bench(args) => bench::run(&args)?,
+        Task::Profile(args) => profile::run(&args)?,
         Task::Measure { command } => bench::measure::run_and_print(&command)?,
     };
     Ok(std::process::ExitCode::from(u8::from(!passed)))

@@ -28,3 +28,11 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     }
     String::from_utf8(output.stdout).with_context(|| format!("{name} wrote no UTF-8"))
 }
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_directory() -> Result<PathBuf> {
+    let metadata = output(&mut cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
+    let metadata: serde_json::Value = serde_json::from_str(&metadata).context("cargo metadata")?;
+    let target = metadata["target_directory"].as_str().context("no target directory")?;
+    Ok(PathBuf::from(target))
+}
