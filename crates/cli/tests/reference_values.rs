@@ -1,6 +1,8 @@
 //! Every file with reference values, through the importer and all analyses: `devices[]` to the
 //! nanosecond, and a ledger without a remainder.
 
+#![allow(clippy::print_stderr, clippy::unwrap_used)] // in the tests' own functions
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
