@@ -181,9 +181,6 @@ const AFTER: u64 = 1 << 20;
 /// Times that requests are timed after the capture, as long as they are slower than before.
 const ATTEMPTS_AFTER: u32 = 4;
 
-/// Between two of them.
-const AGAIN_AFTER: Duration = Duration::from_secs(5);
-
 /// Requests of the warm-up generate so many tokens.
 const WARM_UP_TOKENS: u32 = 32;
 
@@ -372,9 +369,9 @@ impl Driver {
             self.log(format!(
                 "tokens take {:.0} % longer than before: measuring again in {} s",
                 slower.change_ratio * 100.0,
-                AGAIN_AFTER.as_secs()
+                self.options.limits.again.as_secs_f64()
             ));
-            tokio::time::sleep(AGAIN_AFTER).await;
+            tokio::time::sleep(self.options.limits.again).await;
         }
         Ok(())
     }

@@ -37,6 +37,8 @@ pub struct Limits {
     pub verify: Duration,
     /// Between two looks at the files.
     pub look: Duration,
+    /// Until a server that is slower after the capture is measured again.
+    pub again: Duration,
     /// Without growth, files of an unknown number of ranks count as all.
     pub settle: Duration,
 }
@@ -54,6 +56,7 @@ impl Default for Limits {
             export: seconds(1800),
             verify: seconds(600),
             look: Duration::from_millis(100),
+            again: seconds(5),
             settle: seconds(3),
         }
     }
