@@ -355,8 +355,8 @@ impl Driver {
         source.measure(self.options.shape, self.options.rounds).await
     }
 
-    /// Times requests after the capture. A server that is slower than before is given time: what a
-    /// profiler leaves behind may pass.
+    /// Times requests after the capture. A server that is slower than before is given time: a host's
+    /// speed wanders for seconds.
     async fn baseline_after(&mut self) -> Result<(), Failure> {
         for attempt in 1..=ATTEMPTS_AFTER {
             let after = self.baseline(AFTER + u64::from(attempt)).await?;
