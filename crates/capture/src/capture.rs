@@ -479,7 +479,7 @@ impl Driver {
             self.log("what was recorded is with nsys");
             return Ok(());
         }
-        let count = files.iter().filter(|file| file.complete).count();
+        let count = files.iter().filter(|file| file.complete && file.rank.is_some()).count();
         let bytes: u64 = files.iter().map(|file| file.bytes).sum();
         manifest.files = files;
         self.log(format!(

@@ -126,7 +126,9 @@ impl TraceFolder {
             if rank.is_none() && !self.is_own {
                 continue;
             }
-            let complete = rank.is_some() && integrity(&from) == State::Whole;
+            // The hook's table is written before its trace, so that it is whole when that one is.
+            let is_table = name.ends_with(".key_averages.txt");
+            let complete = is_table || (rank.is_some() && integrity(&from) == State::Whole);
             let sha256 = digest(&from).map_err(|error| Failure::io("read", &from, &error))?;
             let to = place.join(&name);
             let path = match if complete { relocate(&from, &to) } else { Ok(()) } {
@@ -334,10 +336,15 @@ mod tests {
         let whole = compressed("{}");
         fs::write(incoming.join("1-TP-0.trace.json.gz"), &whole).unwrap();
         fs::write(incoming.join("1-TP-1.trace.json.gz"), &whole[..9]).unwrap();
+        fs::write(incoming.join("1-TP-0.key_averages.txt"), "Name  Self CUDA\n").unwrap();
         let incoming = fs::canonicalize(incoming).unwrap();
-        let (files, failure) =
+        let (mut files, failure) =
             TraceFolder::new(incoming.clone()).collect(folder.path(), &rank).unwrap();
         assert_eq!(failure, None);
+        files.sort_by_key(|file| file.rank.is_none());
+        let table = files.pop().unwrap();
+        assert_eq!(table.path, "1-TP-0.key_averages.txt");
+        assert!(table.rank.is_none() && folder.path().join(&table.path).is_file());
         assert_eq!(files[0].path, "1-TP-0.trace.json.gz");
         assert!(files[0].complete && folder.path().join(&files[0].path).is_file());
         assert_eq!(files[1].path, "incoming/1-TP-1.trace.json.gz");
