@@ -112,10 +112,13 @@ impl FileError {
             | Self::Damaged { .. }
             | Self::EmptyArchive { .. }
             | Self::UnreadableMember { .. } => true,
-            Self::Torch(error) => {
-                !matches!(error, TorchError::NotJson { .. } | TorchError::NoTraceEvents { .. })
+            Self::Torch(error) => !matches!(
+                error,
+                TorchError::NotJson { .. } | TorchError::NoTraceEvents { cut: false, .. }
+            ),
+            Self::Foreign(foreign) => {
+                matches!(foreign, Foreign::GitPointer | Foreign::AnnexPointer | Foreign::Zeros)
             }
-            Self::Foreign(foreign) => matches!(foreign, Foreign::GitPointer | Foreign::Zeros),
             Self::NestedTooDeep { .. }
             | Self::NoKnownEvents { .. }
             | Self::Nsys { .. }
@@ -185,6 +188,9 @@ fn torch_hint(error: &TorchError) -> Option<&'static str> {
         TorchError::Unreadable(_) => None,
         TorchError::NotJson { .. } => {
             Some("pass a torch.profiler trace (JSON) or an SQLite export of Nsight Systems")
+        }
+        TorchError::NoTraceEvents { cut: true, .. } => {
+            Some("the server may still be writing it, or was stopped while it did; capture again")
         }
         TorchError::NoTraceEvents { .. } => Some(
             "a torch.profiler trace is what `export_chrome_trace` or a server's /start_profile \

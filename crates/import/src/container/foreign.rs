@@ -32,9 +32,12 @@ const EXPORT_SQLITE: Option<&str> =
     Some("export the report again with `nsys export --type sqlite REPORT.nsys-rep`");
 
 foreign! {
-    /// A Git LFS or git-annex pointer.
+    /// A Git LFS pointer.
     GitPointer: "a Git LFS pointer, not the file itself",
-        Some("run `git lfs pull` (or `git annex get`) in the repository that it comes from");
+        Some("run `git lfs pull` in the repository that it comes from");
+    /// A git-annex pointer.
+    AnnexPointer: "a git-annex pointer, not the file itself",
+        Some("run `git annex get FILE` in the repository that it comes from");
     /// A web page.
     Html: "an HTML page, not a trace",
         Some("a download probably returned a login or error page; download the raw file");
@@ -81,6 +84,9 @@ foreign! {
     Image: "an image, not a trace", None;
     /// A program or library.
     Executable: "a program or library, not a trace", None;
+    /// `null`, a number, a text in quotes.
+    JsonValue: "a single JSON value, not a trace",
+        Some("a server's reply was probably saved in place of the trace that it wrote");
     /// Plain text.
     Text: "plain text, not a trace",
         Some("torch.profiler traces are JSON; `key_averages` tables cannot be analysed");
@@ -97,7 +103,7 @@ impl Foreign {
     pub(crate) fn of(head: &[u8]) -> Self {
         const MAGICS: [(&[u8], Foreign); 17] = [
             (b"version https://git-lfs.github.com/spec/", Foreign::GitPointer),
-            (b"/annex/objects/", Foreign::GitPointer),
+            (b"/annex/objects/", Foreign::AnnexPointer),
             (b"PAR1", Foreign::Parquet),
             (b"ARROW1", Foreign::Arrow),
             (b"\xff\xff\xff\xff", Foreign::Arrow),
@@ -128,7 +134,11 @@ impl Foreign {
         if is_text(head) {
             let start = head.trim_ascii_start();
             let start = start[..start.len().min(64)].to_ascii_lowercase();
-            return if start.starts_with(b"<!doctype html") || start.starts_with(b"<html") {
+            return if has(b".git/annex/objects/") && head.len() < 1024 {
+                Self::AnnexPointer
+            } else if serde_json::from_slice::<serde_json::Value>(head).is_ok() {
+                Self::JsonValue
+            } else if start.starts_with(b"<!doctype html") || start.starts_with(b"<html") {
                 Self::Html
             } else if start.starts_with(b"<?xml") || start.starts_with(b"<error>") {
                 Self::Xml
@@ -186,6 +196,15 @@ mod tests {
             b"\x0a\x04\x40\xc0\x84\x3d\x0a\x04\x40\x80\x89\x7a\x0a\x05\x40\xc0\x8d\xb7\x01";
         for (head, foreign) in [
             (&b"version https://git-lfs.github.com/spec/v1\noid"[..], Foreign::GitPointer),
+            (b"/annex/objects/SHA256E-s3--0.json\n", Foreign::AnnexPointer),
+            (
+                b"../.git/annex/objects/a/b/SHA256E-s3--0.json/SHA256E-s3--0.json",
+                Foreign::AnnexPointer,
+            ),
+            (b"null\n", Foreign::JsonValue),
+            (b"\"Start profiling.\"", Foreign::JsonValue),
+            (b"503", Foreign::JsonValue),
+            (b"503 Service Unavailable", Foreign::Text),
             (b"\n <!DOCTYPE HTML><html>", Foreign::Html),
             (b"<?xml version='1.0'?><Error>", Foreign::Xml),
             (perfetto, Foreign::Perfetto),

@@ -273,7 +273,7 @@ impl<'o> Assembly<'o> {
         } else {
             None
         };
-        TorchError::NoTraceEvents { keys, guess }
+        TorchError::NoTraceEvents { keys, guess, cut: self.top.is_open() }
     }
 }
 

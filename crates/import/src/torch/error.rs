@@ -21,7 +21,8 @@ pub enum TorchError {
         found: String,
     },
     /// The text is JSON, but holds no array of events.
-    #[error("JSON without `traceEvents`{} (top-level keys: {})",
+    #[error("{}{} (top-level keys: {})",
+        if *.cut { "JSON that is cut off before `traceEvents`" } else { "JSON without `traceEvents`" },
         guess.map(|guess| format!(", looks like {guess}")).unwrap_or_default(),
         if keys.is_empty() { "none".into() } else { keys.join(", ") })]
     NoTraceEvents {
@@ -29,6 +30,8 @@ pub enum TorchError {
         keys: Vec<String>,
         /// What it looks like, if it is known, such as `a PyTorch execution trace (Chakra)`.
         guess: Option<&'static str>,
+        /// Whether the text ends in the middle.
+        cut: bool,
     },
     /// The array of events is there, but not one event could be read.
     #[error("no events{}", detail.as_deref().map(|text| format!(": {text}")).unwrap_or_default())]

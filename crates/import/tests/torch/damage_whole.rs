@@ -88,6 +88,10 @@ fn json_of_another_kind_is_named() {
          (top-level keys: schema, pid, nodes)",
     );
     check_error("{}", "JSON without `traceEvents` (top-level keys: none)");
+    check_error(
+        r#"{"schemaVersion": 1, "devicePr"#,
+        "JSON that is cut off before `traceEvents` (top-level keys: schemaVersion)",
+    );
 }
 
 #[test]
