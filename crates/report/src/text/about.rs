@@ -1,5 +1,7 @@
 //! What was read, how good it is, and what to do next.
 
+use std::path::Path;
+
 use steptally_analyze::results::{Analysis, CheckStatus, LedgerScope, Quality};
 
 use super::style::{TerminalStyle, Tone, printable};
@@ -239,10 +241,33 @@ pub(super) fn issues(input: &Input, style: &TerminalStyle) -> String {
     out
 }
 
+/// What was given to read, as a shell takes it: the file, or the folder of the files.
+fn given_path(input: &Input) -> String {
+    let mut files = input.files.iter().map(|file| {
+        // A member of an archive is written behind it.
+        Path::new(file.path.split_once('!').map_or(file.path.as_str(), |(archive, _)| archive))
+    });
+    let Some(first) = files.next() else { return "PATH".to_owned() };
+    let mut given = first;
+    for file in files {
+        while !file.starts_with(given) {
+            given = given.parent().unwrap_or(Path::new(""));
+        }
+    }
+    let text = if given.as_os_str().is_empty() { ".".into() } else { given.to_string_lossy() };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
+    if text.chars().all(plain) {
+        text.into_owned()
+    } else {
+        format!("'{}'", printable(&text).replace('\'', "'\\''"))
+    }
+}
+
 /// What to run next.
 pub(super) fn next(report: &Report, style: &TerminalStyle) -> String {
     let steps = &report.analysis.steps;
     let selected = steps.selected.as_ref().map(|selected| selected.kind.as_str());
+    let path = given_path(&report.input);
     let mut next = Vec::new();
     if let Some((kind, _)) = steps
         .kinds
@@ -252,12 +277,39 @@ pub(super) fn next(report: &Report, style: &TerminalStyle) -> String {
     {
         let kind = printable(kind);
         let quoted = if kind.contains(' ') { format!("'{kind}'") } else { kind };
-        next.push(format!("steptally analyze PATH --kind {quoted}"));
+        next.push(format!("steptally analyze {path} --kind {quoted}"));
     }
     if let Some(finding) = report.analysis.findings.findings.first() {
         next.push(format!("steptally explain {}", finding.code));
     }
-    next.push("steptally analyze PATH --format json".to_owned());
-    next.push("steptally inspect PATH".to_owned());
+    next.push(format!("steptally analyze {path} --format json"));
+    next.push(format!("steptally inspect {path}"));
     format!("{} {}\n", style.paint(Tone::Faint, "next:"), next.join("\n      "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::InputFile;
+
+    #[test]
+    fn what_to_run_next_names_what_was_given() {
+        let given = |paths: &[&str]| {
+            let file = |path: &&str| InputFile {
+                path: (*path).to_owned(),
+                bytes: 1,
+                format: String::new(),
+                partial: false,
+                left_out: None,
+            };
+            given_path(&Input { files: paths.iter().map(file).collect(), issues: Vec::new() })
+        };
+        assert_eq!(given(&["a/x.json.gz"]), "a/x.json.gz");
+        assert_eq!(given(&["a/r/x-TP-0.json", "a/r/x-TP-1.json"]), "a/r");
+        assert_eq!(given(&["a/r/0/x.json", "a/r/1/x.json", "a/b.json"]), "a");
+        assert_eq!(given(&["x.json", "y.json"]), ".");
+        assert_eq!(given(&["run.zip!a.json", "run.zip!b.json"]), "run.zip");
+        assert_eq!(given(&["it's mine.json"]), r"'it'\''s mine.json'");
+        assert_eq!(given(&[]), "PATH");
+    }
 }

@@ -120,9 +120,18 @@ fn counts(trace: &TraceInspection) -> String {
         .named()
         .into_iter()
         .filter(|(_, n)| *n > 0)
-        .map(|(name, n)| format!("{} {}", count(n), name.replace('_', " ")))
+        .map(|(name, n)| format!("{} {}", count(n), events(name, n)))
         .collect();
     if named.is_empty() { "none".to_owned() } else { named.join(", ") }
+}
+
+/// The name of a table for `n` of its rows.
+fn events(name: &str, n: u64) -> String {
+    let one = match name {
+        "copies" => "copy",
+        _ => name.strip_suffix('s').unwrap_or(name),
+    };
+    if n == 1 { one } else { name }.replace('_', " ")
 }
 
 fn devices(devices: &[DeviceInspection]) -> String {
@@ -138,7 +147,7 @@ fn devices(devices: &[DeviceInspection]) -> String {
             let facts: Vec<String> = [
                 device.sm_count.map(|sms| format!("{sms} SMs")),
                 device.total_memory_bytes.map(bytes),
-                Some(format!("{} GPU events", count(device.gpu_event_count))),
+                Some(counted(device.gpu_event_count, "GPU event")),
             ]
             .into_iter()
             .flatten()

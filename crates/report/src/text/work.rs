@@ -44,7 +44,8 @@ pub(super) fn kernels(analysis: &Analysis, style: &TerminalStyle) -> String {
         table.row(Tone::Plain, row);
     }
     let note = format!(
-        "top {} of {}, per {per}; times are sums of durations, us/call is the median",
+        "top {} of {}, per {per}; times are sums of durations, shares of the {per}; us/call is the \
+         median",
         shown.len(),
         all.len()
     );
