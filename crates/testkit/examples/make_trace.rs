@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! make_trace repeat FIXTURE EVENTS FILE.json        one long trace from a small one
-//! make_trace ranks FOLDER RANKS BYTES OUT_FOLDER    a run of many ranks, each of so many bytes
+//! make_trace ranks FOLDER RANKS BYTES OUT_FOLDER [SLOW_RANK DELAY_NS]
+//!                                                   a run of many ranks, each of so many bytes
 //! ```
 //!
-//! `BYTES` 0 keeps the captured length.
+//! `BYTES` 0 keeps the captured length, and packs the traces as a server does. A slow rank is so many
+//! ns later at every collective.
 
 #![allow(clippy::print_stdout, reason = "its output is for people")]
 
@@ -13,20 +15,29 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
-use steptally_testkit::{Template, many_ranks, read_captured};
+use flate2::{Compression, write::GzEncoder};
+use steptally_testkit::{SlowRank, Template, many_ranks, read_captured};
 
 fn main() -> io::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let number = |text: &str| text.parse().map_err(|_| usage());
+    let number = |text: &str| text.parse::<u64>().map_err(|_| usage());
     match words[..] {
         ["repeat", fixture, events, file] => {
-            let events: u64 = number(events)?;
-            repeat(Path::new(fixture), events as usize, Path::new(file))
+            let events = number(events)? as usize;
+            repeat(Path::new(fixture), events, Path::new(file))
         }
-        ["ranks", captured, ranks, bytes, folder] => {
-            let ranks: u64 = number(ranks)?;
-            make_ranks(Path::new(captured), ranks as u32, number(bytes)?, Path::new(folder))
+        ["ranks", captured, ranks, bytes, folder, ref slow @ ..] => {
+            let ranks = number(ranks)? as u32;
+            let slow = match slow {
+                [] => None,
+                [rank, delay] => {
+                    Some(SlowRank { rank: number(rank)? as u32, delay_ns: number(delay)? as i64 })
+                }
+                _ => return Err(usage()),
+            };
+            let texts = many_ranks(&read_captured(Path::new(captured))?, ranks, slow)?;
+            write_ranks(&texts, number(bytes)?, Path::new(folder))
         }
         _ => Err(usage()),
     }
@@ -34,7 +45,8 @@ fn main() -> io::Result<()> {
 
 fn usage() -> io::Error {
     io::Error::other(
-        "make_trace repeat FIXTURE EVENTS FILE | make_trace ranks FOLDER RANKS BYTES OUT_FOLDER",
+        "make_trace repeat FIXTURE EVENTS FILE | make_trace ranks FOLDER RANKS BYTES OUT_FOLDER \
+         [SLOW_RANK DELAY_NS]",
     )
 }
 
@@ -50,12 +62,14 @@ fn repeat(fixture: &Path, events: usize, path: &Path) -> io::Result<()> {
     write(&template, template.copies_for(events), path)
 }
 
-fn make_ranks(captured: &Path, ranks: u32, bytes: u64, folder: &Path) -> io::Result<()> {
-    let texts = many_ranks(&read_captured(captured)?, ranks, None)?;
+fn write_ranks(texts: &[String], bytes: u64, folder: &Path) -> io::Result<()> {
     let name = |rank: usize| folder.join(format!("synthetic-TP-{rank}.trace.json"));
     if bytes == 0 {
         for (rank, text) in texts.iter().enumerate() {
-            std::fs::write(name(rank), text)?;
+            let file = File::create(name(rank).with_extension("json.gz"))?;
+            let mut packed = GzEncoder::new(file, Compression::default());
+            packed.write_all(text.as_bytes())?;
+            packed.finish()?;
         }
         return Ok(());
     }

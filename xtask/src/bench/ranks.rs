@@ -34,7 +34,8 @@ pub(super) fn run(args: &RanksArgs, bench: &Bench) -> Result<bool> {
     let of = captured.file_name().unwrap_or_default().display();
     let name = format!("{}-{of}-{}", args.ranks, args.rank_bytes);
     let folder = bench.folder.join("ranks").join(name);
-    let file = |rank: u32| folder.join(format!("synthetic-TP-{rank}.trace.json"));
+    let ending = if args.rank_bytes == 0 { "json.gz" } else { "json" };
+    let file = |rank: u32| folder.join(format!("synthetic-TP-{rank}.trace.{ending}"));
     if !(bench.reuse && (0..args.ranks).all(|rank| file(rank).is_file())) {
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         let mut make = Command::new(bench.make_trace()?);
