@@ -50,6 +50,9 @@ pub(crate) struct Args {
     /// Which GPU, such as H200 [default: the trace's].
     #[arg(long)]
     gpu: Option<String>,
+    /// What `steptally bench -o FILE` measured on this GPU, for the bound.
+    #[arg(long)]
+    measured: Option<PathBuf>,
     /// A built `steptally` [default: built now, in release].
     #[arg(long)]
     program: Option<PathBuf>,
@@ -177,11 +180,13 @@ impl Pipeline<'_> {
     /// The step against its bound. False when there is none: the model is not known, for one.
     fn gap(&self) -> Result<bool> {
         let (folder, tp) = (self.capture_folder().display().to_string(), self.args.tp.to_string());
-        let model = self.args.model.as_ref().map(|path| path.display().to_string());
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let (model, measured) = (path(&self.args.model), path(&self.args.measured));
         let forms = [("gap.txt", "text"), ("gap.json", "json"), ("gap.md", "markdown")];
         for (file, format) in forms {
             let mut args = vec!["gap", folder.as_str(), "--tp", &tp, "--format", format];
             args.extend(model.iter().flat_map(|model| ["--model", model.as_str()]));
+            args.extend(measured.iter().flat_map(|file| ["--measured", file.as_str()]));
             args.extend(self.args.gpu.iter().flat_map(|gpu| ["--gpu", gpu.as_str()]));
             let code = self.steptally(file, &args)?;
             if code != 0 && code != PARTIAL {

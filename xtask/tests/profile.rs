@@ -69,9 +69,11 @@ fn a_deployment_of_two_ranks_gives_one_folder() {
     let (server, folder) = (Server::of(&two_ranks()), tempfile::tempdir().unwrap());
     let out = folder.path().join("out");
     let model = root().join("fixtures/qwen3-moe-6-layers");
+    let measured = model.join("measured-h200.json");
     let args = ["--tp", "2", "--steps", "5", "--model", model.to_str().unwrap()];
+    let measured = ["--measured", measured.to_str().unwrap()];
     let (code, stdout, stderr) =
-        profile(&server.url, &out, &[&args[..], &["--", "--rounds", "1"]].concat());
+        profile(&server.url, &out, &[&args[..], &measured, &["--", "--rounds", "1"]].concat());
     assert_eq!(code, 0, "{stdout}\n{stderr}");
     assert_eq!(stdout.matches("pass  ").count(), 5, "{stdout}");
     let json = |file: &str| -> Value {

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use steptally_analyze::gap::{GapInputs, bound_gap};
 use steptally_analyze::results::{Analysis, Baseline, BoundGap};
-use steptally_analyze::roofline::{Deployment, Gpu, Hardware, Measured, ModelConfig, Speculation};
+use steptally_analyze::roofline::{
+    Deployment, Format as ValueFormat, Gpu, Hardware, Measured, ModelConfig, Speculation,
+};
 use steptally_trace_model::manifest::CaptureManifest;
 
 use crate::failure::Failure;
@@ -84,6 +86,8 @@ pub(crate) struct Served {
     pub(crate) tp: Option<u32>,
     pub(crate) batch: Option<u64>,
     pub(crate) context: Option<u64>,
+    /// What the server was told to keep in its KV cache; `None` also for `auto`.
+    pub(crate) kv_format: Option<ValueFormat>,
 }
 
 impl Served {
@@ -92,6 +96,7 @@ impl Served {
         let load = manifest.and_then(|manifest| manifest.load);
         let traced_ranks = analysis.ranks.iter().filter_map(|rank| rank.world_size).max();
         let selected = analysis.steps.selected.as_ref();
+        let kv_format = server.and_then(|server| server.args.get("kv_cache_dtype")?.as_str());
         Self {
             gpu: analysis.ranks.iter().find_map(|rank| rank.gpu_name.clone()),
             tp: server.and_then(|server| server.parallel.get("tp").copied()).or(traced_ranks),
@@ -99,6 +104,7 @@ impl Served {
                 .and_then(|selected| selected.batch_size)
                 .or(load.map(|load| u64::from(load.batch_size))),
             context: load.map(|load| u64::from(load.input_len)),
+            kv_format: kv_format.and_then(ValueFormat::by_name),
         }
     }
 }
@@ -122,7 +128,7 @@ pub(crate) fn deployment(args: &BoundArgs, served: &Served) -> (Deployment, Vec<
     let deployment = Deployment {
         ep: args.ep,
         attention_dp: args.attention_dp,
-        kv_format: args.kv_dtype.clone(),
+        kv_format: args.kv_dtype.clone().or_else(|| served.kv_format.clone()),
         memory_bandwidth_ratio: args.bandwidth_ratio,
         memory_bytes_per_s: args.bandwidth.map(|gb_s| gb_s * 1e9),
         all_reduce_ns: args.all_reduce_us.map(|us| (us * 1e3).round() as i64),

@@ -76,7 +76,8 @@ pub(crate) struct BoundArgs {
     #[arg(long, value_name = "C")]
     pub(crate) context: Option<u64>,
 
-    /// Format of the KV cache [default: what the checkpoint asks for, else the model's type]
+    /// Format of the KV cache [default: what the captured server was told, else what the checkpoint asks
+    /// for, else the model's type]
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub(crate) kv_dtype: Option<ValueFormat>,
 

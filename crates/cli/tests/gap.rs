@@ -172,3 +172,33 @@ fn errors_say_what_to_do() {
     let args = ["gap", &extend, "--model", &model];
     fails(&args, 2, "", "hint: ");
 }
+
+#[test]
+fn the_manifest_says_what_the_kv_cache_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = "decode-graphs-fp8-kv-TP-0.trace.json.gz";
+    std::fs::copy(fixture(&format!("sglang-h200/{trace}")), folder.path().join(trace)).unwrap();
+    let bytes_read = |args: &[&str]| {
+        let (folder, model) = (folder.path().to_str().unwrap(), fixture(MODEL));
+        let (code, stdout, stderr) =
+            steptally(&[&["gap", folder, "--model", &model, "--format", "json"], args].concat());
+        assert_eq!(code, 0, "{stderr}");
+        let gap: Value = serde_json::from_str(&stdout).unwrap();
+        let parts = gap["roofline"]["components"].as_array().unwrap();
+        parts.iter().find(|part| part["part"] == "kv_read").unwrap()["memory_bytes"].as_u64()
+    };
+    let manifest = |kv_cache_dtype: &str| {
+        let load = r#"{"batch_size": 1, "input_len": 512, "output_len": 128}"#;
+        let text = format!(
+            r#"{{"manifest_version": 1, "load": {load}, "server": {{"args": {{"kv_cache_dtype": "{kv_cache_dtype}"}}}}}}"#
+        );
+        std::fs::write(folder.path().join("manifest.json"), text).unwrap();
+    };
+    // Keys and values of 4 heads of 128, 512 tokens, 6 layers: 3,145,728 values.
+    manifest("fp8_e5m2");
+    assert_eq!(bytes_read(&[]), Some(3_145_728));
+    assert_eq!(bytes_read(&["--kv-dtype", "bf16"]), Some(2 * 3_145_728));
+    // As the model has it.
+    manifest("auto");
+    assert_eq!(bytes_read(&[]), Some(2 * 3_145_728));
+}
