@@ -8,12 +8,22 @@ use std::path::PathBuf;
 use steptally_analyze::results::{Analysis, CrossRank, MatchedBy, RankArrival};
 use steptally_analyze::{Config, analyze};
 use steptally_import::{Import, ImportOptions, import_path};
-use steptally_testkit::{SlowRank, base_shift_ns, clock_error_ns, many_ranks, read_captured};
+use steptally_testkit::{
+    SlowRank, Template, base_shift_ns, clock_error_ns, many_ranks, read_captured,
+};
+
+/// The texts of eight ranks made from a captured run.
+fn texts(captured: &str, slow: Option<SlowRank>) -> Vec<String> {
+    let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/sglang-h200-tp2");
+    many_ranks(&read_captured(&fixtures.join(captured)).unwrap(), 8, slow).unwrap()
+}
 
 /// The import of eight ranks made from a captured run, and its analysis.
 fn eight(captured: &str, slow: Option<SlowRank>) -> (Import, Analysis) {
-    let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/sglang-h200-tp2");
-    let texts = many_ranks(&read_captured(&fixtures.join(captured)).unwrap(), 8, slow).unwrap();
+    read(&texts(captured, slow))
+}
+
+fn read(texts: &[String]) -> (Import, Analysis) {
     let folder = tempfile::tempdir().unwrap();
     for (rank, text) in texts.iter().enumerate() {
         let name = format!("synthetic-TP-{rank}.trace.json");
@@ -120,4 +130,21 @@ fn ranks_that_are_alike_arrive_together() {
         };
         assert_eq!(sums(arrival), expected, "rank {rank}");
     }
+}
+
+#[test]
+fn repeated_in_step_the_ranks_stay_together() {
+    let texts = texts("eager", None);
+    let templates: Vec<_> = texts.iter().map(|text| Template::new(text).unwrap()).collect();
+    let period_ns = templates.iter().map(Template::period_ns).max().unwrap();
+    let repeated = templates.into_iter().map(|template| {
+        let mut text = Vec::new();
+        template.every_ns(period_ns).write(3, &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    });
+    let (_, analysis) = read(&repeated.collect::<Vec<_>>());
+    let cross = analysis.collectives.cross_rank.expect("ranks should be compared");
+    // 3 x 5 steps, of which the last is cut: 14 steps of 14 collectives; no rank is last alone.
+    assert_eq!((cross.matched_count, cross.unmatched_count), (14 * 14, 0));
+    assert_eq!((cross.ranks.len(), cross.together_count), (8, 14 * 14));
 }
