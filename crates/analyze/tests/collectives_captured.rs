@@ -111,6 +111,30 @@ fn a_merged_file_gives_the_same_as_the_ranks_files() {
     check_graphs(&captured("merged", &Config::default()));
 }
 
+/// Another program multiplied matrices on rank 1's GPU throughout (`slowed`).
+#[test]
+fn the_rank_whose_gpu_another_program_uses_is_named() {
+    let found = captured("slowed", &Config::default());
+    let cross = cross(&found);
+    assert_eq!((cross.matched_count, cross.unmatched_count, cross.mismatch_count), (126, 0, 0));
+    for (rank, arrival) in [0, 1].into_iter().zip(&cross.ranks) {
+        let (wait, transfer): (Vec<_>, Vec<_>) = steps(&found, rank).into_iter().unzip();
+        assert_eq!(wait.len(), 9);
+        assert_eq!(wait.iter().sum::<i64>(), arrival.wait_ns);
+        assert_eq!(transfer.iter().sum::<i64>(), arrival.transfer_ns);
+    }
+    // Once in each of nine steps, at the first collective, by nothing but its GPU. Rank 0's first
+    // all-reduces of eight of them last 4,337,992 ns together instead of 4,350 each, one step's is
+    // on time.
+    let late = &cross.late[0];
+    assert_eq!((late.rank, late.n, late.host_late_ns), (Some(1), 9, 0));
+    assert_eq!(late.gpu_late_ns, late.lateness_ns);
+    let by_hand = 4_337_992.0 - 8.0 * 4_350.0;
+    assert!((late.lateness_ns as f64 / by_hand - 1.0).abs() < 0.01, "{late:?}");
+    // Rank 0 is late by what a host varies.
+    assert!(cross.late[1..].iter().all(|other| other.lateness_ns * 8 < late.lateness_ns));
+}
+
 #[test]
 fn one_rank_of_a_pair_cannot_tell() {
     let found = captured("eager", &Config { rank: Some(0), ..Config::default() });

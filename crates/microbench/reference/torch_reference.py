@@ -6,7 +6,8 @@
 Measured as `steptally bench` does: CUDA events around a CUDA graph of equal operations whose buffers
 rotate beyond the L2 cache, 3 samples for warm-up, 25 samples, the median. --shapes takes the BF16
 products from the file that `steptally bench -o` wrote. The all-reduces run in one process per GPU,
-through torch.distributed (`time_ns`) and by NCCL's own function in PyTorch's stream (`nccl_time_ns`).
+through torch.distributed in a CUDA graph (`time_ns`), and by NCCL's own function in PyTorch's stream, one
+by one (`nccl_time_ns`) and in a graph (`nccl_graph_time_ns`).
 """
 
 import argparse
@@ -135,21 +136,27 @@ class DirectNccl:
         self.check(self.library.ncclCommDestroy(self.communicator))
 
 
-def slowest_median_ns(reduce, size):
-    """The median over samples of the slowest rank's time of one `reduce()`."""
+def slowest_median_ns(reduce, size, graph):
+    """The median over samples of the slowest rank's time of one `reduce()`: in a CUDA graph, or launched
+    one by one behind a kernel that holds the stream until all are launched, so that the host is no bound."""
     import torch.distributed as dist
 
     for _ in range(5):
         reduce()
     torch.cuda.synchronize()
     operations = operations_for(5000 + size / 100)
-    graph = record(lambda i: reduce(), operations)
+    if graph:
+        replay = record(lambda i: reduce(), operations).replay
+    else:
+        replay = lambda: [reduce() for _ in range(operations)]
     samples = []
     for _ in range(SAMPLES + 3):
         torch.cuda.synchronize()
         dist.barrier()
+        if not graph:
+            torch.cuda._sleep(40_000 * operations)
         reduce()
-        samples.append(elapsed_ns(graph.replay) / operations)
+        samples.append(elapsed_ns(replay) / operations)
     slowest = torch.tensor(samples[3:], dtype=torch.float64, device="cuda")
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     torch.cuda.synchronize()
@@ -176,8 +183,9 @@ def all_reduce_rank(rank, ranks, path, sizes):
         results.append({
             "ranks": ranks,
             "message_bytes": size,
-            "time_ns": slowest_median_ns(lambda: dist.all_reduce(tensor), size),
-            "nccl_time_ns": slowest_median_ns(lambda: nccl.all_reduce(tensor), size),
+            "time_ns": slowest_median_ns(lambda: dist.all_reduce(tensor), size, True),
+            "nccl_time_ns": slowest_median_ns(lambda: nccl.all_reduce(tensor), size, False),
+            "nccl_graph_time_ns": slowest_median_ns(lambda: nccl.all_reduce(tensor), size, True),
         })
     if rank == 0:
         with open(os.path.join(path, "result.json"), "w", encoding="utf-8") as file:
