@@ -415,3 +415,20 @@ fn eager_against_graphs() {
     let same = compare(&graphs, &graphs.clone());
     assert_eq!((same.verdict, same.same_capture), (Verdict::Neutral, true));
 }
+
+#[test]
+fn the_pool_cast_and_its_fix_in_cuda_graphs() {
+    // fixtures/README.md: periods 3.90 and 0.825 ms, busy 3.88 and 0.80 ms. The GPU is the bound of both.
+    let bad = fixture("torch-h200/pool-cast-graph.trace.json.gz");
+    let good = fixture("torch-h200/pool-cast-graph-fixed.trace.json.gz");
+    let diff = compare(&bad, &good);
+    let (period, busy) = (diff.period.as_ref().unwrap(), diff.gpu_busy.as_ref().unwrap());
+    let ms = |ns: f64| (ns / 1e4).round() / 100.0;
+    assert_eq!([period.a_ns, period.b_ns, busy.a_ns, busy.b_ns].map(ms), [3.9, 0.83, 3.88, 0.8]);
+    let (low, high) = period.interval_ns.unwrap();
+    assert!(low <= period.change_ns && period.change_ns <= high && high < -3_000_000.0);
+    assert_eq!((period.effect, busy.effect), (Effect::Shorter, Effect::Shorter));
+    assert_eq!((diff.verdict, diff.decided_by), (Verdict::Improvement, DecidedBy::Profile));
+    // And back again.
+    assert_eq!(compare(&good, &bad).verdict, Verdict::Regression);
+}
