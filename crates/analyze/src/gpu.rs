@@ -6,7 +6,7 @@ use steptally_trace_model::{Nanos, OptionalId, StreamId, Timestamp, Trace};
 use crate::results::{DeviceUse, LeftOut};
 
 /// Which table a piece of GPU work is a row of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum GpuKind {
     Kernel,
     Copy,

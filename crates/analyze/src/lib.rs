@@ -22,6 +22,7 @@ mod ops;
 mod profiler_cost;
 mod quality;
 mod ranges;
+mod replays;
 pub mod results;
 pub mod roofline;
 mod run;

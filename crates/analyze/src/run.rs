@@ -8,7 +8,7 @@ use crate::links::{ApiIndex, OpTree};
 use crate::results::{Analysis, Copies, DeviceUse, Dilation, Layers, RankSummary};
 use crate::{
     Config, Section, collectives, copies, findings, kernels, launches, layers, ledger, ops,
-    quality, ranges, steps, view,
+    quality, ranges, replays, steps, view,
 };
 
 /// Analyses the traces of one run, one per rank.
@@ -70,11 +70,15 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         (layers, copies)
     };
     // Three shares, of which none is much more work than the others together.
-    let ((ledger, gaps), launches, (layers, copies), (ranges, kernels, ops)) =
+    let ((ledger, gaps), (launches, replays), (layers, copies), (ranges, kernels, ops)) =
         std::thread::scope(|threads| {
             let ledger = threads.spawn(|| ledger::account_time(scope, &views, &config.categories));
-            let launches =
-                threads.spawn(|| if_so(needs(Section::Launches), || launches::launches(&views)));
+            let launches = threads.spawn(|| {
+                (
+                    if_so(needs(Section::Launches), || launches::launches(&views)),
+                    if_so(needs(Section::Replays), || replays::summarise(&views)),
+                )
+            });
             let layers_and_copies = layers_and_copies();
             let summaries = (
                 if_so(needs(Section::Ranges), || ranges::summarise(&lanes, &apis)),
@@ -119,6 +123,7 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         gaps,
         collectives,
         launches,
+        replays,
         kernels,
         layers,
         copies,

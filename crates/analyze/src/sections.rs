@@ -18,6 +18,7 @@ pub enum Section {
     Ledger,
     Gaps,
     Launches,
+    Replays,
     Kernels,
     Collectives,
     Layers,
@@ -27,13 +28,14 @@ pub enum Section {
 }
 
 /// Each section with its key, in the order of the JSON report.
-const SECTIONS: [(Section, &str); 12] = [
+const SECTIONS: [(Section, &str); 13] = [
     (Section::Devices, "devices"),
     (Section::Steps, "steps"),
     (Section::Findings, "findings"),
     (Section::Ledger, "ledger"),
     (Section::Gaps, "gaps"),
     (Section::Launches, "launches"),
+    (Section::Replays, "replays"),
     (Section::Kernels, "kernels"),
     (Section::Collectives, "collectives"),
     (Section::Layers, "layers"),
@@ -125,7 +127,8 @@ impl Sections {
     /// Whether a section has to be worked out: it is shown, or findings, which look at nearly
     /// everything, are.
     pub(crate) fn needs(self, section: Section) -> bool {
-        let finding_looks_at_it = !matches!(section, Section::Ranges | Section::Ops);
+        let finding_looks_at_it =
+            !matches!(section, Section::Ranges | Section::Ops | Section::Replays);
         self.has(section) || (finding_looks_at_it && self.has(Section::Findings))
     }
 }

@@ -8,13 +8,14 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Sections by key, and how each begins in text.
-const SECTIONS: [(&str, &str); 12] = [
+const SECTIONS: [(&str, &str); 13] = [
     ("devices", "DEVICES  "),
     ("steps", "RANKS  "),
     ("findings", "FINDINGS  "),
     ("ledger", "WHERE THE STEP GOES  "),
     ("gaps", "GAPS  "),
     ("launches", "LAUNCHES  "),
+    ("replays", "GRAPH REPLAYS  "),
     ("kernels", "KERNELS  "),
     ("collectives", "COLLECTIVES  "),
     ("layers", "LAYERS  "),
@@ -27,9 +28,14 @@ const SECTIONS: [(&str, &str); 12] = [
 const ALWAYS: [&str; 7] =
     ["schema_version", "tool", "input", "partial", "baseline", "sections", "quality"];
 
-/// Two eager ranks: every section has something to say.
+/// Two ranks with CUDA graphs: every section has something to say.
 fn analyze(args: &[&str]) -> Output {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/sglang-h200-tp2/eager");
+    analyze_run("graphs", args)
+}
+
+fn analyze_run(run: &str, args: &[&str]) -> Output {
+    let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/sglang-h200-tp2");
+    let path = runs.join(run);
     let mut command = Command::new(env!("CARGO_BIN_EXE_steptally"));
     command.arg("analyze").arg(path).args(args).env_remove("COLUMNS").output().unwrap()
 }
@@ -76,10 +82,18 @@ fn only_shows_what_is_named() {
 
 #[test]
 fn skip_shows_the_rest() {
-    // All copies of these steps are below a thousandth of them.
-    let rest =
-        ["devices", "steps", "gaps", "launches", "kernels", "collectives", "layers", "copies"];
-    check(&["--skip", "findings,ledger,ops", "--skip", "ranges"], &rest, &["copies"]);
+    let rest = [
+        "devices",
+        "steps",
+        "gaps",
+        "launches",
+        "replays",
+        "kernels",
+        "collectives",
+        "layers",
+        "copies",
+    ];
+    check(&["--skip", "findings,ledger,ops", "--skip", "ranges"], &rest, &[]);
 }
 
 #[test]
@@ -111,7 +125,9 @@ fn an_unknown_section_is_a_usage_error_that_lists_the_known_ones() {
 
 #[test]
 fn a_tpot_can_be_given() {
-    let baseline = json(&["--baseline-tpot", "19.4ms"]);
+    let text = |args: &[&str]| String::from_utf8(analyze_run("eager", args).stdout).unwrap();
+    let baseline = text(&["--baseline-tpot", "19.4ms", "--format", "json"]);
+    let baseline: Value = serde_json::from_str(&baseline).unwrap();
     assert_eq!(baseline["baseline"]["tpot_ns"]["median"], 19.4e6);
     assert_eq!(baseline["findings"]["profiler_cost"]["basis"], "baseline");
     let without = text(&["--baseline-tpot", "19.4ms", "--only", "findings"]);

@@ -40,6 +40,7 @@ fn analysis() -> Analysis {
         dilation: None,
         findings: Findings::default(),
         launches: Launches::default(),
+        replays: Vec::new(),
         quality: Quality {
             grade: Grade::B,
             refused: None,

@@ -15,6 +15,7 @@ mod layers;
 mod ledger;
 mod quality;
 mod ranges;
+mod replays;
 mod steps;
 mod work;
 
@@ -49,6 +50,7 @@ pub use layers::{LayerRole, LayerTime, Layers, ModuleTime, Modules};
 pub use ledger::{Account, AccountGroup, Gap, GapCause, HostActivity, Ledger, LedgerScope};
 pub use quality::{Check, CheckStatus, Grade, Quality, Refusal};
 pub use ranges::RangeSummary;
+pub use replays::{GraphNode, GraphReplays};
 pub use steps::{Confidence, Distribution, RankSteps, Selected, Step, StepTable};
 pub use work::{KernelSummary, OpSummary};
 
@@ -79,6 +81,8 @@ pub struct Analysis {
     pub gaps: Vec<Gap>,
     /// What the host asked of the GPU in the selected steps.
     pub launches: Launches,
+    /// CUDA graphs replayed in the selected steps, with their nodes, most GPU time first.
+    pub replays: Vec<GraphReplays>,
     /// Kernels and copies of the selected steps by name, most time first.
     pub kernels: Vec<KernelSummary>,
     /// Communication between ranks in the selected steps, and who waits for whom.
@@ -106,6 +110,7 @@ impl Serialize for Analysis {
             ledger,
             gaps,
             launches,
+            replays,
             kernels,
             collectives,
             layers,
@@ -127,7 +132,7 @@ impl Serialize for Analysis {
         }
         sections! {
             Devices devices, Steps steps, Findings findings, Ledger ledger, Gaps gaps,
-            Launches launches, Kernels kernels, Collectives collectives, Layers layers,
+            Launches launches, Replays replays, Kernels kernels, Collectives collectives, Layers layers,
             Copies copies, Ranges ranges, Ops ops,
         }
         map.end()

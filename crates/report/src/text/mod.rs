@@ -16,6 +16,7 @@ mod layers;
 mod ledger;
 mod markdown;
 mod ranges;
+mod replays;
 mod roofline;
 mod shapes;
 mod style;
@@ -55,11 +56,12 @@ pub fn terminal(report: &Report, style: &TerminalStyle) -> String {
         || analysis.devices.len() > 1
         || shown.names(Section::Devices);
     type Text = fn(&Analysis, &TerminalStyle) -> String;
-    let parts: [(Section, bool, Text); 12] = [
+    let parts: [(Section, bool, Text); 13] = [
         (Section::Findings, has_verdict, findings::findings),
         (Section::Ledger, has_verdict, ledger::ledger),
         (Section::Gaps, has_verdict, gaps::gaps),
         (Section::Launches, has_verdict, launches::launches),
+        (Section::Replays, has_verdict, replays::replays),
         (Section::Steps, has_verdict, about::ranks),
         (Section::Collectives, has_verdict, collectives::collectives),
         (Section::Devices, whole_trace, about::devices),
