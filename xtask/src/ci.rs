@@ -30,7 +30,9 @@ pub(crate) fn run() -> Result<bool> {
             ["clippy", "--locked", "--workspace", "--all-targets", "--quiet", "--", "-Dwarnings"];
         succeeds(&mut cargo(&args))
     })?;
-    check("tests", &mut || succeeds(&mut cargo(&["test", "--locked", "--workspace", "--quiet"])))?;
+    check("tests", &mut || {
+        succeeds(&mut cargo(&["test", "--locked", "--workspace", "--quiet", "--no-fail-fast"]))
+    })?;
     check("generated docs", &mut || generate::run(true))?;
     check("API docs", &mut || {
         let args = ["doc", "--locked", "--workspace", "--no-deps", "--quiet"];

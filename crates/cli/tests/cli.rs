@@ -84,7 +84,10 @@ fn lines_fit_the_columns() {
     for width in [60, 80, 120] {
         let mut command = steptally(&["analyze", &path]);
         let (_, text, _) = texts(command.env("COLUMNS", width.to_string()).output().unwrap());
-        for line in text.lines() {
+        // A command to copy is not broken.
+        let is_command =
+            |line: &&str| line.trim_start_matches("next:").trim().starts_with("steptally ");
+        for line in text.lines().filter(|line| !is_command(line)) {
             assert!(line.chars().count() <= width, "{width}: {line}");
         }
     }
