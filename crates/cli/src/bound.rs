@@ -122,7 +122,7 @@ pub(crate) fn deployment(args: &BoundArgs, served: &Served) -> (Deployment, Vec<
     let tp = args.tp.or(served.tp).map(u64::from);
     let tp = guess("tensor parallelism (--tp)", tp, 1);
     // A mark states the requests of one attention group.
-    let captured = served.batch.map(|batch| batch * u64::from(args.attention_dp));
+    let captured = served.batch.map(|batch| batch.saturating_mul(u64::from(args.attention_dp)));
     let batch = guess("the batch size (--batch)", args.batch.or(captured), 1);
     let context = guess("the context (--context)", args.context.or(served.context), 1024);
     let deployment = Deployment {

@@ -104,7 +104,7 @@ pub(crate) struct BoundArgs {
     pub(crate) bandwidth: Option<f64>,
 
     /// Time of one all-reduce in microseconds [default: measured, else the GPU's]
-    #[arg(long, value_name = "US")]
+    #[arg(long, value_name = "US", value_parser = parse_microseconds)]
     pub(crate) all_reduce_us: Option<f64>,
 
     /// What `steptally bench -o FILE` measured, instead of the GPU's figures
@@ -174,6 +174,13 @@ fn parse_parts(name: &str) -> Result<Parts, String> {
     serde_json::from_value(name.into()).map(|part| Parts(vec![part])).map_err(|e| e.to_string())
 }
 
+fn parse_microseconds(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.trim().parse().ok();
+    number
+        .filter(|us| us.is_finite() && *us >= 0.0)
+        .ok_or_else(|| "expected a number of microseconds, 0 or more".to_owned())
+}
+
 fn parse_format(name: &str) -> Result<ValueFormat, String> {
     ValueFormat::by_name(name).ok_or_else(|| {
         "expected bf16, fp16, fp32, fp8, nvfp4, mxfp4, mxfp8, int8 or int4".to_owned()
@@ -197,6 +204,15 @@ mod tests {
         assert_eq!(parse_parts("beside-weights").unwrap().0.len(), 5);
         let error = parse_parts("wheels").unwrap_err();
         assert!(error.contains("unknown variant `wheels`") && error.contains("`lm_head`"));
+    }
+
+    #[test]
+    fn microseconds_are_finite() {
+        assert_eq!(parse_microseconds("9.5"), Ok(9.5));
+        assert_eq!(parse_microseconds("0"), Ok(0.0));
+        for wrong in ["inf", "NaN", "-1", "1e999", "", "9us"] {
+            assert!(parse_microseconds(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -144,6 +144,19 @@ fn measurements_come_before_the_data_file() {
 }
 
 #[test]
+fn measurements_of_another_gpu_are_cautioned() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("measured.json");
+    let caution = |device: &str| {
+        let text = format!(r#"{{"device": "{device}", "copy_bytes_per_s": 1.5e12}}"#);
+        std::fs::write(&file, text).unwrap();
+        glm_5(&["--measured", file.to_str().unwrap()]).contains("CAUTION: the measurements are of")
+    };
+    assert!(caution("NVIDIA H200"));
+    assert!(!caution("NVIDIA RTX PRO 6000 Blackwell Server Edition"));
+}
+
+#[test]
 fn speculation_is_shown_per_accepted_token() {
     let text =
         glm_5(&[AS_PUBLISHED, &["--draft-tokens", "3", "--accepted-tokens", "2.5"]].concat());
@@ -184,6 +197,13 @@ fn errors_have_a_code_and_a_hint() {
     let missing = ["roofline", "--model", "/nowhere", "--gpu", "H200"];
     fails(&missing, 3, "cannot read /nowhere", "config.json");
     check(&["--tp", "0"], 2, "`tp` is 0", "");
+    check(&["--tp", "8", "--all-reduce-us", "inf"], 2, "number of microseconds", "");
+    check(&["--tp", "8", "--all-reduce-us", "NaN"], 2, "number of microseconds", "");
+    check(&["--tp", "8", "--all-reduce-us", "1e300"], 2, "no decode step does", "all-reduce");
+    check(&["--batch", "18446744073709551615"], 2, "no decode step does", "batch size");
+    check(&["--context", "18446744073709551615"], 2, "no decode step does", "context");
+    check(&["--bandwidth", "1e-9"], 2, "no decode step does", "bandwidth");
+    check(&["--bandwidth", "inf"], 2, "must be a positive number", "");
     check(&["--tp", "8", "--ep", "3"], 2, "8 ranks cannot form 3 equal groups", "");
     check(&["--bandwidth-ratio", "1.5"], 2, "`memory_bandwidth_ratio` is 1.5", "");
     check(&["--precision", "fp7"], 2, "expected bf16", "");
@@ -200,6 +220,10 @@ fn errors_have_a_code_and_a_hint() {
     let measured = ["roofline", "--model", path, "--gpu", "H200", "--measured", bad_path];
     std::fs::write(&bad, "{\"bf16_flops\": -1}").unwrap();
     fails(&measured, 3, "`bf16_flops` is -1", "steptally bench");
+    for other in [GLM_5, "{}"] {
+        std::fs::write(&bad, other).unwrap();
+        fails(&measured, 3, "not a `steptally bench` file", "steptally bench -o FILE");
+    }
     let method = GLM_5.replacen('{', r#"{"quantization_config": {"quant_method": "odd"},"#, 1);
     std::fs::write(&bad, method).unwrap();
     let unknown = ["roofline", "--model", bad_path, "--gpu", "H200"];

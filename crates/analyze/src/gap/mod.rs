@@ -280,6 +280,7 @@ fn cautions(analysis: &Analysis, inputs: &GapInputs<'_>, gap: &BoundGap) -> Vec<
         list.push(format!("the trace is of {ranks} ranks, the bound is for {}", served.tp));
     }
     list.extend(other_gpu(analysis, inputs.gpu));
+    list.extend(inputs.measured.of_other_gpu(inputs.gpu));
     list.extend(inputs.guesses.iter().cloned());
     list
 }

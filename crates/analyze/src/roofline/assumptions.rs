@@ -16,6 +16,7 @@ pub(crate) fn assumptions(
 ) -> Vec<String> {
     let deployment = &bound.deployment;
     let mut list = vec![memory(gpu, measured, bound)];
+    list.extend(measured.of_other_gpu(gpu).map(|other| format!("CAUTION: {other}")));
     list.push(weights(model, deployment));
     if deployment.tp > 1 {
         let how = match deployment.sharding {

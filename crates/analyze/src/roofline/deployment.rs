@@ -172,4 +172,13 @@ pub enum RooflineError {
         /// What it must be.
         range: &'static str,
     },
+    /// The bound is no time that a decode step takes.
+    #[error(
+        "roofline: a step would take at least {seconds:.3e} s, which no decode step does\nhint: check \
+         the batch size, the context, the bandwidth and the time of an all-reduce"
+    )]
+    TooLong {
+        /// The bound in seconds.
+        seconds: f64,
+    },
 }

@@ -126,14 +126,8 @@ impl Hardware {
     /// [`HardwareError::Unknown`] with the names that are known.
     pub fn find(&self, name: &str) -> Result<&Gpu, HardwareError> {
         let asked = words(name);
-        let fit = |gpu: &Gpu| {
-            if gpu.not.iter().any(|word| asked.contains(word)) {
-                return None;
-            }
-            let aliases = gpu.aliases.iter().map(|alias| words(alias));
-            aliases.filter(|alias| alias.iter().all(|w| asked.contains(w))).map(|a| a.len()).max()
-        };
-        let best = self.gpus.iter().filter_map(|gpu| Some((fit(gpu)?, gpu))).max_by_key(|f| f.0);
+        let fitting = self.gpus.iter().filter_map(|gpu| Some((gpu.fit(&asked)?, gpu)));
+        let best = fitting.max_by_key(|f| f.0);
         best.map(|(_, gpu)| gpu).ok_or_else(|| HardwareError::Unknown {
             name: name.to_owned(),
             known: self.gpus.iter().map(|gpu| gpu.name.clone()).collect(),
@@ -142,6 +136,22 @@ impl Hardware {
 }
 
 impl Gpu {
+    /// Whether `name` is one that this GPU is found by.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        self.fit(&words(name)).is_some()
+    }
+
+    /// How many words of an alias occur in a name; `None` when no alias does as a whole, or the name is
+    /// another variant's.
+    fn fit(&self, asked: &[String]) -> Option<usize> {
+        if self.not.iter().any(|word| asked.contains(word)) {
+            return None;
+        }
+        let aliases = self.aliases.iter().map(|alias| words(alias));
+        aliases.filter(|alias| alias.iter().all(|w| asked.contains(w))).map(|a| a.len()).max()
+    }
+
     /// Highest rate at which `compute` may run, in FLOP/s, and the type that it runs as: a GPU
     /// without the type runs the next wider one. Measured peaks come first.
     #[must_use]

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::hardware::Gpu;
+
 /// Measured limits; what is absent falls back to the data file. Unknown fields are ignored, so the
 /// result file of a benchmark may hold more.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -61,6 +63,9 @@ pub enum MeasuredError {
     /// It is not JSON, or a field has another type.
     #[error("measurements: {0}")]
     Json(#[from] serde_json::Error),
+    /// None of the figures that a benchmark writes is there.
+    #[error("not a `steptally bench` file: none of its figures is in it")]
+    Nothing,
     /// A figure is not a positive number.
     #[error("measurements: `{field}` is {value}, not a positive number")]
     NotPositive {
@@ -87,12 +92,23 @@ impl Measured {
         let times = measured.all_reduce.iter().map(|a| ("all_reduce.time_ns", Some(a.time_ns)));
         let medians = measured.measurements.iter();
         let medians = medians.map(|m| ("measurements.median_ns", Some(m.median_ns)));
-        for (field, value) in single.into_iter().chain(times).chain(medians) {
+        for (field, value) in single.iter().copied().chain(times).chain(medians) {
             if let Some(value) = value.filter(|v| !(v.is_finite() && *v > 0.0)) {
                 return Err(MeasuredError::NotPositive { field, value });
             }
         }
+        let has_figure = single.iter().any(|(_, value)| value.is_some());
+        if !has_figure && measured.all_reduce.is_empty() && measured.measurements.is_empty() {
+            return Err(MeasuredError::Nothing);
+        }
         Ok(measured)
+    }
+
+    /// Says so when the figures are of another kind of GPU than `gpu`.
+    #[must_use]
+    pub fn of_other_gpu(&self, gpu: &Gpu) -> Option<String> {
+        let device = self.device.as_deref().filter(|device| !gpu.is_called(device))?;
+        Some(format!("the measurements are of {device}, which is no {}", gpu.name))
     }
 
     /// Time of an all-reduce of `message_bytes` over `ranks`, in nanoseconds: linear between the
@@ -145,5 +161,26 @@ mod tests {
         assert_eq!(error.to_string(), "measurements: `bf16_flops` is -1, not a positive number");
         let error = Measured::parse("{").unwrap_err().to_string();
         assert!(error.starts_with("measurements: EOF"), "{error}");
+    }
+
+    #[test]
+    fn other_json_is_no_file_of_measurements() {
+        let empty = r#"{"schema_version": 1, "device": "X", "bf16_flops": null, "all_reduce": []}"#;
+        for other in ["{}", "[]", r#"{"model_type": "qwen3_moe", "hidden_size": 64}"#, empty] {
+            let error = Measured::parse(other).unwrap_err().to_string();
+            assert!(error.starts_with("not a `steptally bench` file"), "{other}: {error}");
+        }
+    }
+
+    #[test]
+    fn another_gpu_is_told_by_its_name() {
+        let hardware = crate::roofline::Hardware::built_in().unwrap();
+        let of = |device: &str| Measured { device: Some(device.to_owned()), ..Measured::default() };
+        let gpu = |name| hardware.find(name).unwrap();
+        assert_eq!(of("NVIDIA H200").of_other_gpu(gpu("H200")), None);
+        assert_eq!(Measured::default().of_other_gpu(gpu("H200")), None);
+        let other = of("NVIDIA H200").of_other_gpu(gpu("B200")).unwrap();
+        assert_eq!(other, "the measurements are of NVIDIA H200, which is no B200 SXM");
+        assert!(of("NVIDIA H100 PCIe").of_other_gpu(gpu("H100")).is_some());
     }
 }

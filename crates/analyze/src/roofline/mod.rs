@@ -47,6 +47,9 @@ pub use weights::{Parameters, Part};
 
 use step::{Row, Step};
 
+/// No decode step takes an hour: a longer bound is of a batch, context or latency that was mistyped.
+const LONGEST_STEP_NS: i64 = 3_600_000_000_000;
+
 /// The bound of a decode step on one rank.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Roofline {
@@ -164,15 +167,21 @@ pub fn roofline(
     let tokens_each = deployment.speculation.map_or(1.0, |s| f64::from(s.draft_tokens) + 1.0);
     let components = limits.components(Step::rows(model, deployment, tokens_each));
     let collectives = collectives::collectives(model, gpu, deployment, measured, tokens_each);
-    let components_ns: i64 = components.iter().map(|c| c.time_ns).sum();
-    let collectives_ns: i64 = collectives.iter().map(|c| c.time_ns).sum();
-    let verify_ns = components_ns + collectives_ns;
+    let components_ns = components.iter().fold(0, |ns: i64, c| ns.saturating_add(c.time_ns));
+    let collectives_ns = collectives.iter().fold(0, |ns: i64, c| ns.saturating_add(c.time_ns));
+    let verify_ns = components_ns.saturating_add(collectives_ns);
+    if verify_ns > LONGEST_STEP_NS {
+        return Err(RooflineError::TooLong { seconds: verify_ns as f64 / 1e9 });
+    }
     let speculation = deployment.speculation.map(|plan| {
         let draft_ns = draft_pass_ns(model, &limits).saturating_mul(i64::from(plan.draft_tokens));
-        let accepted_token_ns = (verify_ns + draft_ns) as f64 / plan.accepted_tokens;
+        let accepted_token_ns = verify_ns.saturating_add(draft_ns) as f64 / plan.accepted_tokens;
         SpeculationBound { verify_ns, draft_ns, accepted_token_ns }
     });
-    let step_ns = verify_ns + speculation.as_ref().map_or(0, |s| s.draft_ns);
+    let step_ns = verify_ns.saturating_add(speculation.as_ref().map_or(0, |s| s.draft_ns));
+    if step_ns > LONGEST_STEP_NS {
+        return Err(RooflineError::TooLong { seconds: step_ns as f64 / 1e9 });
+    }
     let accepted = deployment.speculation.map_or(1.0, |plan| plan.accepted_tokens);
     let resident = model.weights().into_iter().map(|weight| {
         let format = step::format_of(model, deployment, &weight);
@@ -189,8 +198,8 @@ pub fn roofline(
         memory_bytes_per_s: limits.memory_bytes_per_s,
         resident_weights_bytes: (resident.sum::<f64>() + table).round() as u64,
         experts: expert_load(model, deployment, tokens_each),
-        memory_bytes: components.iter().map(|c| c.memory_bytes).sum(),
-        total_flops: components.iter().map(|c| c.total_flops).sum(),
+        memory_bytes: components.iter().map(|c| c.memory_bytes).fold(0, u64::saturating_add),
+        total_flops: components.iter().map(|c| c.total_flops).fold(0, u64::saturating_add),
         components,
         collectives,
         components_ns,
@@ -224,7 +233,7 @@ fn draft_pass_ns(model: &ModelConfig, limits: &Limits<'_>) -> i64 {
     let collectives =
         collectives::collectives(&draft, limits.gpu, deployment, limits.measured, 1.0);
     let times = components.iter().map(|c| c.time_ns);
-    times.chain(collectives.iter().map(|c| c.time_ns)).sum()
+    times.chain(collectives.iter().map(|c| c.time_ns)).fold(0, i64::saturating_add)
 }
 
 fn expert_load(
