@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use regex::Regex;
 use steptally_analyze::Section;
@@ -76,8 +76,8 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = format!("{ANALYZE_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(crate) struct AnalyzeArgs {
-    /// A trace, or a folder with the traces of one run
-    #[arg(required_unless_present = "json_schema")]
+    /// A trace, or a folder with the traces of one run; - reads standard input
+    #[arg(required_unless_present = "json_schema", value_parser = input_path())]
     pub(crate) path: Option<PathBuf>,
 
     /// How to write the report
@@ -127,11 +127,11 @@ pub(crate) struct AnalyzeArgs {
     pub(crate) step_pattern: Option<Regex>,
 
     /// Number of layers of the model: what is found is checked against it
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) layers: Option<u32>,
 
     /// Number of tokens that the server's KV pool holds: operands of that size are the pool
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) kv_tokens: Option<u64>,
 
     /// The model's config.json, or the folder that has it: holds the step against what the GPU allows
@@ -161,7 +161,8 @@ pub(crate) struct ExplainArgs {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct InspectArgs {
-    /// A trace, or a folder with the traces of one run
+    /// A trace, or a folder with the traces of one run; - reads standard input
+    #[arg(value_parser = input_path())]
     pub(crate) path: PathBuf,
 
     /// How to write it
@@ -223,6 +224,14 @@ pub(crate) enum DocumentFormat {
     Json,
     /// For a comment on a pull request (GitHub-flavoured)
     Markdown,
+}
+
+/// A path to read; `-` is standard input.
+pub(crate) fn input_path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|path| match path.as_os_str() == "-" {
+        true => PathBuf::from("/dev/stdin"),
+        false => path,
+    })
 }
 
 pub(crate) fn parse_steps(text: &str) -> Result<Range<u64>, String> {

@@ -69,7 +69,7 @@ pub(crate) struct ProfileArgs {
     pub(crate) server_dir: Option<PathBuf>,
 
     /// How many GPUs serve, for servers that do not say (vLLM)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) ranks: Option<u32>,
 
     /// Record through the torch hook that looks into this folder (see `steptally doctor`)
@@ -102,23 +102,28 @@ pub(crate) struct ProfileArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CaptureArgs {
     /// Requests at the same time
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) batch_size: u32,
 
     /// Prompt tokens of a request
-    #[arg(long, value_name = "N", default_value_t = 512)]
+    #[arg(long, value_name = "N", default_value_t = 512,
+          value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) input_len: u32,
 
     /// Tokens that a request generates
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = 128,
+          value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) output_len: u32,
 
     /// Decode steps to record
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) steps: u32,
 
     /// Times that the requests are sent to measure TPOT, before and after
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
 
     /// What to record

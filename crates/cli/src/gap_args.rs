@@ -7,7 +7,7 @@ use clap::Args;
 use regex::Regex;
 
 use crate::args::{
-    DocumentFormat, EXIT_CODES, ReadingArgs, parse_pattern, parse_steps, parse_time,
+    DocumentFormat, EXIT_CODES, ReadingArgs, input_path, parse_pattern, parse_steps, parse_time,
 };
 use crate::roofline_args::BoundArgs;
 
@@ -28,8 +28,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(crate) struct GapArgs {
-    /// A trace, or a folder with the traces of one run
-    #[arg(required_unless_present = "json_schema")]
+    /// A trace, or a folder with the traces of one run; - reads standard input
+    #[arg(required_unless_present = "json_schema", value_parser = input_path())]
     pub(crate) path: Option<PathBuf>,
 
     /// The model's config.json, or the folder that has it (and hf_quant_config.json, if any)

@@ -238,8 +238,13 @@ fn a_doctor_of_this_machine() {
 fn a_hook_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let hook = folder.path().join("hook");
-    let (code, stdout, _) = run(&["doctor", "--write-hook", hook.to_str().unwrap()]);
-    assert_eq!(code, 0);
+    let mut command = steptally(&["doctor", "--write-hook", "hook"]);
+    let output = command.current_dir(folder.path()).output().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    // The server is started from wherever.
+    let path = hook.canonicalize().unwrap();
+    assert!(stdout.contains(&format!("PYTHONPATH={} ", path.display())), "{stdout}");
     assert!(stdout.contains("STEPTALLY_HOOK_DIR=") && stdout.contains("--hook"), "{stdout}");
     assert!(hook.join("sitecustomize.py").is_file() && hook.join("steptally_hook.py").is_file());
 }

@@ -80,9 +80,10 @@ fn no_color_changes_nothing_in_a_pipe() {
 
 #[test]
 fn lines_fit_the_columns() {
-    let path = graphs();
     for width in [60, 80, 120] {
-        let mut command = steptally(&["analyze", &path]);
+        // The path is printed whole, however long.
+        let mut command = steptally(&["analyze", GRAPHS]);
+        command.current_dir(fixture(""));
         let (_, text, _) = texts(command.env("COLUMNS", width.to_string()).output().unwrap());
         // A command to copy is not broken.
         let is_command =
@@ -313,4 +314,56 @@ fn help_and_version_are_no_errors() {
     let (code, _, text) = run(&[]);
     assert_eq!(code, 2);
     assert!(text.contains("Usage: steptally"), "{text}");
+}
+
+#[test]
+fn a_dash_is_standard_input() {
+    for command in ["analyze", "inspect"] {
+        let mut piped = steptally(&[command, "-"]);
+        let mut child = piped.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let bytes = std::fs::read(fixture(GRAPHS)).unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let writer = std::thread::spawn(move || stdin.write_all(&bytes));
+        let (code, stdout, _) = texts(child.wait_with_output().unwrap());
+        writer.join().unwrap().unwrap();
+        // fixtures/truth.json: 584 kernels
+        assert!(code == 0 && stdout.contains("584"), "{command}: {stdout}");
+    }
+}
+
+#[test]
+fn counts_of_nothing_are_refused() {
+    let path = graphs();
+    let url = "http://127.0.0.1:9";
+    for (args, option) in [
+        (&["analyze", &path, "--layers", "0"][..], "--layers"),
+        (&["analyze", &path, "--kv-tokens", "0"], "--kv-tokens"),
+        (&["profile", "--url", url, "--steps", "0"], "--steps"),
+        (&["profile", "--url", url, "--batch-size", "0"], "--batch-size"),
+        (&["profile", "--url", url, "--input-len", "0"], "--input-len"),
+        (&["profile", "--url", url, "--output-len", "1"], "--output-len"),
+        (&["profile", "--url", url, "--rounds", "0"], "--rounds"),
+        (&["profile", "--url", url, "--ranks", "0"], "--ranks"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let output = steptally(args).current_dir(folder.path()).output().unwrap();
+        let (code, stdout, stderr) = texts(output);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{args:?}: {stderr}");
+        assert!(stderr.contains(option), "{stderr}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{args:?}");
+    }
+}
+
+#[test]
+fn steps_without_requests_have_no_rate() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("idle.json");
+    let mut text = String::new();
+    let file = std::fs::File::open(fixture(GRAPHS)).unwrap();
+    flate2::read::GzDecoder::new(file).read_to_string(&mut text).unwrap();
+    assert!(text.contains("step[DECODE bs=1"));
+    std::fs::write(&path, text.replace("step[DECODE bs=1", "step[DECODE bs=0")).unwrap();
+    let (_, stdout, _) = run(&["analyze", path.to_str().unwrap()]);
+    assert!(stdout.contains("A decode step takes 2.39 ms"), "{stdout}");
+    assert!(!stdout.contains("tokens/s"), "{stdout}");
 }

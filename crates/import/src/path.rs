@@ -33,6 +33,12 @@ impl Member {
         let summary = FileSummary { path, bytes, format, partial: false, left_out: Some(reason) };
         Self { summary, issues: Issues::default(), lanes: Vec::new(), error: None }
     }
+
+    fn without_lanes(path: PathBuf, error: FileError) -> Self {
+        let format = String::from("not a trace that can be read");
+        let summary = FileSummary { path, bytes: 0, format, partial: false, left_out: None };
+        Self { summary, issues: Issues::default(), lanes: Vec::new(), error: Some(error) }
+    }
 }
 
 /// Reads a file, or a folder as one run with one file per rank.
@@ -64,7 +70,12 @@ fn read_folder(folder: &Path, options: &ImportOptions) -> io::Result<Vec<Member>
     if members.iter().all(|member| member.lanes.is_empty()) {
         let mut deeper = Vec::new();
         for folder in folders {
-            deeper.extend(list(&folder)?.0);
+            match list(&folder) {
+                Ok((files, _)) => deeper.extend(files),
+                Err(error) => {
+                    members.push(Member::left_out(folder, format!("cannot be read: {error}")));
+                }
+            }
         }
         members.extend(read_files(deeper, options));
     } else {
@@ -98,6 +109,9 @@ fn read_files(files: Vec<PathBuf>, options: &ImportOptions) -> Vec<Member> {
             members.push(Member::left_out(path, "not a regular file".into()));
         } else if file_name(&path).starts_with('.') {
             members.push(Member::left_out(path, "hidden file".into()));
+        } else if fs::metadata(&path).is_ok_and(|metadata| metadata.len() == 0) {
+            // Not even opened: the kernel's own files have this size, and some never end.
+            members.push(Member::without_lanes(path, FileError::EmptyFile));
         } else if is_nsys_file(&path) {
             nsys.push(path);
         } else {

@@ -332,3 +332,14 @@ fn real_captures_as_folders() {
         import(nsys.path()).unwrap().traces.iter().map(|trace| trace.kernels.len()).collect();
     assert_eq!(kernels, [932]);
 }
+
+/// Files that the kernel makes up say that they are empty, and reading some of them never ends.
+#[cfg(target_os = "linux")]
+#[test]
+fn files_of_no_bytes_are_not_opened() {
+    let folder = folder(&[("a.json", trace(100, 2).as_bytes())]);
+    std::os::unix::fs::symlink("/proc/self/mounts", folder.path().join("b.json")).unwrap();
+    let import = import(folder.path()).unwrap();
+    assert_eq!(summary(&import), [(None, 2)]);
+    assert_eq!(left_out(&import), [pair("b.json", "empty file (0 bytes)")]);
+}

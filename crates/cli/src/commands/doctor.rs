@@ -17,7 +17,9 @@ use crate::output;
 pub(crate) fn run(args: &DoctorArgs) -> Result<Code, Failure> {
     if let Some(folder) = &args.write_hook {
         install_hook(folder).map_err(profile::failed)?;
-        output::write(&hook_text(folder), None)?;
+        // The server may be started from another folder.
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+        output::write(&hook_text(&folder), None)?;
         return Ok(Code::Ok);
     }
     if args.host {

@@ -83,6 +83,12 @@ impl<'a> Event<'a> {
         Ok(())
     }
 
+    /// Whether there is a `name`, and it is text.
+    pub(super) fn has_name(&self) -> bool {
+        let quote = self.name.at.checked_sub(self.at + 1).and_then(|at| self.text.get(at));
+        quote == Some(&b'"')
+    }
+
     /// Back to an event without members. Arguments are large, so only used ones are cleared.
     #[inline(always)]
     fn clear(&mut self) {

@@ -195,6 +195,13 @@ impl<'t> Store<'t> {
         if let Some(bad) = event.args.bad_id.filter(|_| event.has_args) {
             self.note("bad_id", Severity::Warning, event, || excerpt(bad.bytes));
         }
+        // All that is known of a kernel's work is its name.
+        if kind == Kind::Kernel && !event.has_name() {
+            self.note("bad_name", Severity::Error, event, || match event.name.bytes {
+                [] => "no `name`".into(),
+                other => format!("name: {}", excerpt(other)),
+            });
+        }
         self.row(lane, kind, event, start, duration);
     }
 

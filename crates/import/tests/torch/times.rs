@@ -86,6 +86,26 @@ fn durations_may_be_missing_but_not_negative() {
 }
 
 #[test]
+fn names_that_are_no_text_are_noted() {
+    check_events(
+        [
+            kernel("1", "1"),
+            kernel("2", "1").replace(r#""name":"k""#, r#""name":17"#),
+            kernel("3", "1").replace(r#""name":"k""#, r#""name":null"#),
+            kernel("4", "1").replace(r#""name":"k","#, ""),
+        ]
+        .join(","),
+        &[
+            "kernel `k` 1000+1000 device 0 stream 7",
+            "kernel `17` 2000+1000 device 0 stream 7",
+            "kernel `null` 3000+1000 device 0 stream 7",
+            "kernel `` 4000+1000 device 0 stream 7",
+            "Error bad_name x3 at 84",
+        ],
+    );
+}
+
+#[test]
 fn a_stray_event_far_away_is_kept() {
     check_events(
         [kernel("0", "1"), kernel("1670000000000000", "1")].join(","),

@@ -72,7 +72,7 @@ fn verdict(
         text.push_str(" (a single step)");
     }
     if selected.kind == "decode"
-        && let Some(batch) = selected.batch_size
+        && let Some(batch) = selected.batch_size.filter(|batch| *batch > 0)
         && period.median > 0.0
     {
         let rate = batch as f64 * 1e9 / period.median;
