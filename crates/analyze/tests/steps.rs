@@ -132,7 +132,7 @@ fn unmarked(steps: i64, layers: i64, graph: bool) -> Trace {
 
 #[test]
 fn the_period_of_the_kernel_sequence_is_the_step_not_the_layer() {
-    for layers in [1, 6, 20] {
+    for layers in [3, 6, 20] {
         let analysis = run(unmarked(5, layers, false));
         assert_eq!(analysis.steps.detected_by, "kernel_sequence", "{layers} layers");
         assert_eq!(analysis.steps.confidence, Confidence::Medium);
@@ -141,6 +141,56 @@ fn the_period_of_the_kernel_sequence_is_the_step_not_the_layer() {
         // The boundary lies before the embedding, where the GPU waits longest.
         assert!(analysis.steps.steps.iter().all(|s| s.start_ns.unwrap() % 1000 == 0));
     }
+}
+
+#[test]
+fn a_period_in_which_nothing_repeats_may_be_a_layer() {
+    // Embedding, two kernels, sampling: nothing tells it from a layer of four kernels.
+    for graph in [false, true] {
+        let analysis = run(unmarked(5, 1, graph));
+        assert_eq!(analysis.steps.confidence, Confidence::Low);
+        assert_eq!(analysis.steps.period_ns.unwrap().n, 4);
+        assert!(analysis.steps.explanation.contains("may be one layer instead of a step"));
+    }
+}
+
+/// `periods` periods of 1 us with `layers` layers of three kernels, each launched after a range that
+/// names it. Layers are numbered over all periods, or from 0 in each.
+fn named_layers(periods: i64, layers: i64, over_all: bool) -> Trace {
+    let mut dsl = TraceDsl::rank(0);
+    for period in 0..periods {
+        for layer in 0..layers {
+            let at = period * 1000 + layer * 100;
+            let number = if over_all { 2 + period * layers + layer } else { layer };
+            dsl = dsl.nvtx(
+                &format!("FSDP::pre_forward (blocks.{number}.mlp), op_id = {at}"),
+                at..at + 5,
+            );
+            for (place, name) in ["nvjet_a", "rmsnorm", "silu"].into_iter().enumerate() {
+                let call = at + 10 + place as i64 * 20;
+                dsl = dsl.launch_kernel(name, call..call + 5, call + 7..call + 20);
+            }
+        }
+    }
+    dsl.build()
+}
+
+#[test]
+fn periods_that_ranges_name_as_layers_are_no_steps() {
+    // Six periods, one layer each: `blocks.2` to `blocks.7`. Between the first launches of two
+    // periods the range of the second begins, for the five periods with a successor: 3 to 7.
+    let analysis = run(named_layers(6, 1, true));
+    assert_eq!(analysis.steps.detected_by, "none");
+    assert_eq!(analysis.steps.confidence, Confidence::None);
+    assert!(
+        analysis.steps.explanation.contains("another layer in each, 3 to 7"),
+        "{}",
+        analysis.steps.explanation
+    );
+    // Layers that start over are layers of steps.
+    let analysis = run(named_layers(6, 4, false));
+    assert_eq!(analysis.steps.detected_by, "kernel_sequence");
+    assert_eq!(analysis.steps.period_ns.unwrap().median, 1000.0);
 }
 
 #[test]

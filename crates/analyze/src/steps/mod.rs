@@ -13,6 +13,7 @@
 mod gaps;
 mod grammar;
 mod marks;
+mod named_layers;
 mod select;
 mod sequence;
 

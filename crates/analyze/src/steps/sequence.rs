@@ -10,14 +10,16 @@
 //! ```
 //!
 //! With fewer steps than that the layers themselves are alike. They are told apart by what lies
-//! before the first anchor and after the last: parts of more steps, or kernels that no layer has.
+//! before the first anchor and after the last (parts of more steps, or kernels that no layer has)
+//! and by ranges that name layers. A period in which nothing repeats may be either: then the
+//! confidence is low.
 //!
 //! The boundary is put where the GPU is idle longest within the period, by the median.
 
 use hashbrown::HashMap;
 use steptally_trace_model::{StringId, Timestamp};
 
-use super::{DetectedStep, Detection, StepKind};
+use super::{DetectedStep, Detection, StepKind, named_layers};
 use crate::gpu::{GpuKind, Lane};
 use crate::links::{ApiClass, ApiIndex};
 use crate::results::Confidence;
@@ -35,6 +37,21 @@ const MIN_OCCURRENCES: usize = 3;
 pub(super) fn detect(lanes: &[Lane<'_>], apis: &[&ApiIndex]) -> Option<Detection> {
     let found: Vec<Option<Periodic>> = lanes.iter().map(Periodic::find).collect();
     let best = found.iter().flatten().max_by(|a, b| a.alike.total_cmp(&b.alike))?;
+    let layers = (lanes.iter().zip(apis).zip(&found)).find_map(|((lane, api), periodic)| {
+        named_layers::layers_of_periods(lane, api, &periodic.as_ref()?.starts)
+    });
+    if let Some(layers) = layers {
+        return Some(Detection {
+            detected_by: "none",
+            confidence: Confidence::None,
+            explanation: format!(
+                "the sequence of kernels repeats every {} kernels, but the periods are \
+                 layers, no steps: {layers}",
+                best.length
+            ),
+            lanes: vec![Vec::new(); lanes.len()],
+        });
+    }
     let launches = (lanes.iter().zip(apis).zip(&found))
         .filter_map(|((lane, api), periodic)| {
             let steps = periodic.as_ref()?.starts.len();
@@ -42,13 +59,19 @@ pub(super) fn detect(lanes: &[Lane<'_>], apis: &[&ApiIndex]) -> Option<Detection
         })
         .fold(0.0, f64::max);
     let one_graph_per_step = (0.8..=1.25).contains(&launches);
-    let confidence = if best.alike >= REGULAR { Confidence::Medium } else { Confidence::Low };
+    let regular = best.alike >= REGULAR && best.has_layers;
+    let confidence = if regular { Confidence::Medium } else { Confidence::Low };
     let explanation = format!(
         "the sequence of kernels repeats every {} kernels ({:.0} % of the periods \
-         alike{}), a step is taken to begin where the GPU waits longest",
+         alike{}), a step is taken to begin where the GPU waits longest{}",
         best.length,
         best.alike * 100.0,
         if one_graph_per_step { ", one graph launch in each" } else { "" },
+        if best.has_layers {
+            ""
+        } else {
+            "; no layers repeat within a period, so that it may be one layer instead of a step"
+        },
     );
     Some(Detection {
         detected_by: if one_graph_per_step { "graph_launches" } else { "kernel_sequence" },
@@ -97,6 +120,8 @@ struct Periodic {
     length: usize,
     /// Share of the segments that are alike.
     alike: f64,
+    /// Whether a shorter sequence repeats within a period, as layers do within a step.
+    has_layers: bool,
 }
 
 impl Periodic {
@@ -111,6 +136,7 @@ impl Periodic {
             starts,
             length: anchor.length,
             alike: anchor.alike,
+            has_layers: anchor.has_layers(&names),
         })
     }
 }
@@ -128,8 +154,14 @@ struct Anchor {
 }
 
 impl Anchor {
-    /// The rarest kernel whose segments are alike and cover the sequence.
+    /// The rarest kernel whose segments are alike and cover the sequence, and are no layers.
     fn find(names: &[StringId]) -> Option<Self> {
+        let hashes = SegmentHash::new(names);
+        Self::candidates(names, &hashes).find(|anchor| !anchor.is_of_a_layer(names, &hashes))
+    }
+
+    /// The kernels whose segments are alike and cover the sequence, the rarest first.
+    fn candidates(names: &[StringId], hashes: &SegmentHash) -> impl Iterator<Item = Self> {
         let mut positions: HashMap<StringId, Vec<usize>> = HashMap::new();
         for (at, name) in names.iter().enumerate() {
             positions.entry(*name).or_default().push(at);
@@ -139,11 +171,17 @@ impl Anchor {
             .filter(|at| at.len() >= MIN_OCCURRENCES && at.len() * 2 <= names.len())
             .collect();
         candidates.sort_by_key(|at| (at.len(), at[0]));
+        candidates.into_iter().filter_map(|at| Self::judge(at, names.len(), hashes))
+    }
+
+    /// Whether a sequence repeats within the segment that occurs most.
+    fn has_layers(&self, names: &[StringId]) -> bool {
         let hashes = SegmentHash::new(names);
-        candidates
-            .into_iter()
-            .filter_map(|at| Self::judge(at, names.len(), &hashes))
-            .find(|anchor| !anchor.is_of_a_layer(names, &hashes))
+        let segment = self.positions.windows(2).find(|pair| self.is_modal(pair, &hashes));
+        segment.is_some_and(|pair| {
+            let own = &names[pair[0]..pair[1]];
+            Self::candidates(own, &SegmentHash::new(own)).next().is_some()
+        })
     }
 
     /// Whether the edges hold mostly kernels that no segment has: then the segments are layers, the
