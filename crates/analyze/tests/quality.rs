@@ -3,7 +3,9 @@
 mod support;
 
 use steptally_analyze::results::{Analysis, CheckStatus, Grade};
+use steptally_analyze::{Config, analyze};
 use steptally_testkit::TraceDsl;
+use steptally_trace_model::TraceFormat;
 use support::{accounts, run};
 
 #[track_caller]
@@ -157,6 +159,36 @@ fn a_trace_of_the_host_only_says_so() {
     let refused = analysis.quality.refused.unwrap();
     assert_eq!(refused.code, "no_gpu_events");
     assert_eq!(refused.reason, "no GPU kernels recorded: this is a trace of the host only");
+}
+
+#[test]
+fn files_of_unknown_ranks_are_one_run_only_when_recorded_at_one_time() {
+    // 20 steps of 1 us each, from 0 and from `base` on the epoch's clock.
+    let with = |base: i64, format| {
+        let at = move |base| {
+            steps(20, 0).format(format).meta(|meta| {
+                meta.rank = None;
+                meta.base_time_ns = base;
+            })
+        };
+        let traces = [at(Some(7_000)).build(), at(Some(7_000 + base)).build()];
+        analyze(&traces, &Config::default())
+    };
+    let together = with(10_000, TraceFormat::TorchProfiler);
+    assert!(together.quality.refused.is_none());
+    check(&together, "unknown_ranks", CheckStatus::Warn, 2);
+    for format in [TraceFormat::TorchProfiler, TraceFormat::NsysSqlite] {
+        let apart = with(20_000, format);
+        assert_eq!(apart.quality.grade, Grade::F);
+        assert_eq!(apart.quality.refused.unwrap().code, "unrelated_files");
+        assert!(apart.findings.findings.is_empty());
+    }
+    // Without the epoch an nsys export tells no time that two files share.
+    let nsys = |kernel: i64| {
+        steps(20, kernel).format(TraceFormat::NsysSqlite).meta(|meta| meta.rank = None).build()
+    };
+    let refused = analyze(&[nsys(0), nsys(1)], &Config::default()).quality.refused.unwrap();
+    assert_eq!(refused.code, "unrelated_files");
 }
 
 #[test]

@@ -175,8 +175,8 @@ impl ImportError {
             Self::NoTrace { files, .. } => files.iter().find_map(|(_, error)| error.hint()),
             Self::RankConflict { first, .. } => Some(format!(
                 "a folder is read as one run with one file per rank: pass one of the files, or a \
-                 folder that holds one capture only ({} alone, say); independent processes that \
-                 all call themselves rank 0 need file names such as rank0, rank1",
+                 folder that holds one capture only ({} alone, say); data-parallel replicas that \
+                 all call themselves rank 0 of 1 need file names such as DP-0, DP-1",
                 name(first)
             )),
         }

@@ -2,8 +2,9 @@
 //!
 //! In order of precedence: the process prefix of a merged trace, `distributedInfo.rank` (or what
 //! the nsys reader found in process titles), the file's name, then the order of devices in an nsys
-//! export; else unknown. Several files that all say `rank 0` of a world of one are independent
-//! processes: there the names decide, when they differ.
+//! export; else unknown. Several files that all say `rank 0` of a world of one may be replicas: there
+//! the names decide, when they state different data-parallel replicas (`DP-0`, `DP-1`). Any other
+//! position (`TP-1`) is impossible in a world of one.
 
 use std::collections::BTreeSet;
 
@@ -184,8 +185,9 @@ fn is_named_better(claims: &[Claim<'_>], index: usize) -> bool {
                 .iter()
                 .filter(|other| other.trace.rank() == Some(rank.number) && other.prefix.is_empty())
                 .collect();
-            let names: BTreeSet<_> = same.iter().filter_map(|other| other.by_name).collect();
-            same.len() > 1 && names.len() == same.len() && same.into_iter().all(alone)
+            let replicas: BTreeSet<_> =
+                same.iter().filter_map(|other| other.by_name?.0[DP]).collect();
+            same.len() > 1 && replicas.len() == same.len() && same.into_iter().all(alone)
         }
         _ => false,
     }
@@ -317,6 +319,9 @@ mod tests {
             ranks(&mut replicas),
             [rank(1, FileName, "TP0-DP1"), rank(0, FileName, "TP0-DP0")]
         );
+        // In a world of one there is no second rank of tensor parallelism.
+        let mut unrelated = [(info(0), "", "a-TP-0.json"), (info(0), "", "b-TP-1.json")];
+        assert_eq!(ranks(&mut unrelated), vec![rank(0, DistributedInfo, ""); 2]);
         let mut nameless = [(info(0), "", "a.json"), (info(0), "", "b.json")];
         assert_eq!(ranks(&mut nameless), vec![rank(0, DistributedInfo, ""); 2]);
     }

@@ -84,7 +84,15 @@ fn two_files_of_one_rank_are_named() {
     check_error(
         &files,
         "rank 0 is claimed by two files: DIR/a.json and DIR/b.json",
-        "independent processes",
+        "data-parallel replicas",
+    );
+    // The same by names that a world of one cannot have: the file outranks its name.
+    let files: [(&str, &[u8]); 2] =
+        [("a-TP-0.trace.json", a.as_bytes()), ("b-TP-1.trace.json", b.as_bytes())];
+    check_error(
+        &files,
+        "rank 0 is claimed by two files: DIR/a-TP-0.trace.json and DIR/b-TP-1.trace.json",
+        "pass one of the files",
     );
 }
 

@@ -304,8 +304,8 @@ fn unknown_ranks(inputs: &Inputs<'_>) -> Check {
         CheckStatus::Warn,
         if several { unknown } else { 0 },
         inputs.traces.len() as u64,
-        "several files, and nothing says of which rank: they are taken for one run and their steps \
-         averaged"
+        "several files, and nothing says of which rank: as they were recorded at one time they are \
+         taken for one run and their steps averaged"
             .to_owned(),
     )
 }

@@ -1,5 +1,7 @@
 //! Verdicts that a trace cannot support.
 
+use steptally_trace_model::{Trace, TraceFormat};
+
 use super::Inputs;
 use crate::gpu::GpuKind;
 use crate::results::Refusal;
@@ -13,11 +15,13 @@ const NO_LOAD_BUSY_RATIO: f64 = 0.001;
 /// The gravest reason why no verdict can be given.
 pub(super) fn refuse(inputs: &Inputs<'_>) -> Option<Refusal> {
     let refused = different_runs(inputs)
+        .or_else(|| unrelated_files(inputs))
         .or_else(|| gpu_not_traced(inputs))
         .or_else(|| no_load(inputs))
         .or_else(|| empty_steps(inputs))?;
     let partial = inputs.traces.iter().any(|trace| trace.meta.partial);
-    Some(if partial && refused.code != "different_runs" { of_a_part(refused) } else { refused })
+    let of_files = ["different_runs", "unrelated_files"].contains(&refused.code.as_str());
+    Some(if partial && !of_files { of_a_part(refused) } else { refused })
 }
 
 /// What is missing from a damaged file may be what was lost of it.
@@ -45,6 +49,48 @@ fn different_runs(inputs: &Inputs<'_>) -> Option<Refusal> {
         format!("the files are of different runs: jobs of {} ranks", sizes.join(" and ")),
         "analyse the files of one run at a time",
     )
+}
+
+/// Where nothing says of which rank a file is, it belongs to the run of the others only if its GPU
+/// worked at the same time as theirs.
+fn unrelated_files(inputs: &Inputs<'_>) -> Option<Refusal> {
+    let traces = || inputs.traces.iter().filter(|trace| trace.gpu_event_count() > 0);
+    let unknown = traces().filter(|trace| trace.rank().is_none()).count();
+    if unknown == 0 || traces().count() < 2 {
+        return None;
+    }
+    let spans: Option<Vec<(i64, i64)>> = traces().map(|trace| gpu_span(inputs, trace)).collect();
+    if let Some(spans) = spans {
+        let last_start = spans.iter().map(|span| span.0).max();
+        let first_end = spans.iter().map(|span| span.1).min();
+        if last_start < first_end {
+            return None;
+        }
+    }
+    refusal(
+        "unrelated_files",
+        format!(
+            "nothing says of which rank {unknown} of {} traces are, nor that they were recorded at \
+             one time: they cannot be taken for one run",
+            traces().count()
+        ),
+        "analyse one file at a time (two captures: steptally diff); ranks of one run need file \
+         names such as rank-0, rank-1",
+    )
+}
+
+/// Epoch time in ns from the first to the last GPU work that counts; `None` when the file does not
+/// tell epoch time.
+fn gpu_span(inputs: &Inputs<'_>, trace: &Trace) -> Option<(i64, i64)> {
+    let base = match (trace.meta.base_time_ns, trace.meta.format) {
+        (None, TraceFormat::NsysSqlite) => return None,
+        (base, _) => base.unwrap_or(0),
+    };
+    let lanes = inputs.lanes.iter().filter(|lane| std::ptr::eq(lane.trace, trace));
+    let ops = || lanes.clone().flat_map(|lane| &lane.ops);
+    let start = ops().map(|op| op.start.as_ns()).min()?;
+    let end = ops().map(|op| op.end.as_ns()).max()?;
+    Some((base.saturating_add(start), base.saturating_add(end)))
 }
 
 fn refusal(code: &str, reason: String, hint: &str) -> Option<Refusal> {
@@ -107,7 +153,7 @@ fn no_load(inputs: &Inputs<'_>) -> Option<Refusal> {
 }
 
 /// From the first host event or the window's start to the last host event or the window's end.
-fn recorded_window_ns(trace: &steptally_trace_model::Trace) -> Option<i64> {
+fn recorded_window_ns(trace: &Trace) -> Option<i64> {
     if let Some(window) = trace.meta.window
         && let Some(end) = window.end
     {
