@@ -155,10 +155,15 @@ fn a_period_in_which_nothing_repeats_may_be_a_layer() {
 }
 
 /// `periods` periods of 1 us with `layers` layers of three kernels, each launched after a range that
-/// names it. Layers are numbered over all periods, or from 0 in each.
-fn named_layers(periods: i64, layers: i64, over_all: bool) -> Trace {
+/// names it. Layers are numbered over all periods, or from 0 in each. With `embedding` a period
+/// begins with a kernel of its own.
+fn named_layers(periods: i64, layers: i64, over_all: bool, embedding: bool) -> Trace {
     let mut dsl = TraceDsl::rank(0);
     for period in 0..periods {
+        if embedding {
+            let at = period * 1000 - 50;
+            dsl = dsl.launch_kernel("embedding", at..at + 5, at + 7..at + 20);
+        }
         for layer in 0..layers {
             let at = period * 1000 + layer * 100;
             let number = if over_all { 2 + period * layers + layer } else { layer };
@@ -179,7 +184,7 @@ fn named_layers(periods: i64, layers: i64, over_all: bool) -> Trace {
 fn periods_that_ranges_name_as_layers_are_no_steps() {
     // Six periods, one layer each: `blocks.2` to `blocks.7`. Between the first launches of two
     // periods the range of the second begins, for the five periods with a successor: 3 to 7.
-    let analysis = run(named_layers(6, 1, true));
+    let analysis = run(named_layers(6, 1, true, false));
     assert_eq!(analysis.steps.detected_by, "none");
     assert_eq!(analysis.steps.confidence, Confidence::None);
     assert!(
@@ -187,8 +192,10 @@ fn periods_that_ranges_name_as_layers_are_no_steps() {
         "{}",
         analysis.steps.explanation
     );
-    // Layers that start over are layers of steps.
-    let analysis = run(named_layers(6, 4, false));
+    // The lowest numbers are 1 2 3 0 1 2 3 0 ..: they start over, but the period is a layer.
+    assert_eq!(run(named_layers(6, 4, false, false)).steps.detected_by, "none");
+    // Where each period names all layers, it is a step.
+    let analysis = run(named_layers(6, 4, false, true));
     assert_eq!(analysis.steps.detected_by, "kernel_sequence");
     assert_eq!(analysis.steps.period_ns.unwrap().median, 1000.0);
 }

@@ -16,10 +16,10 @@ use crate::links::ApiIndex;
 
 /// The words before the number of a layer.
 const WORDS: [&str; 4] = ["layers", "layer", "blocks", "block"];
-/// The number must go on in this share of the pairs of neighbouring periods.
+/// The number must go on or start over in this share of the pairs of neighbouring periods,
 const ADVANCING: f64 = 0.8;
-/// Fewer pairs than this tell nothing.
-const MIN_PAIRS: usize = 2;
+/// and go on in as many pairs as this.
+const MIN_ADVANCING: usize = 2;
 
 /// What says that the periods are layers, as `ranges name a layer in each, 2 to 19`; `None` when
 /// nothing does. `starts` are the starts of GPU work, in order.
@@ -49,14 +49,16 @@ pub(super) fn layers_of_periods(
         own.map(|(_, _, number)| *number).min().filter(|_| from.0 == to.0)
     };
     let numbers: Vec<i64> = launches.windows(2).filter_map(lowest).collect();
-    let pairs = numbers.len().saturating_sub(1);
-    let advancing = |by: i64| numbers.windows(2).filter(|pair| pair[1] - pair[0] == by).count();
-    let most = advancing(1).max(advancing(-1));
-    if pairs < MIN_PAIRS || (most as f64) < ADVANCING * pairs as f64 {
-        return None;
-    }
-    let (first, last) = (numbers.iter().min()?, numbers.iter().max()?);
-    Some(format!("ranges name another layer in each, {first} to {last}"))
+    let (first, last) = (*numbers.iter().min()?, *numbers.iter().max()?);
+    // Up in a forward pass, down in a backward pass, starting over with the next pass.
+    let is_of_layers = [(1, first), (-1, last)].into_iter().any(|(by, restart)| {
+        let pairs = || numbers.windows(2).map(|pair| (pair[1] - pair[0], pair[1]));
+        let advancing = pairs().filter(|(step, _)| *step == by).count();
+        let over = pairs().filter(|(step, to)| step * by < 0 && *to == restart).count();
+        let needed = ADVANCING * numbers.len().saturating_sub(1) as f64;
+        advancing >= MIN_ADVANCING && advancing >= over && (advancing + over) as f64 >= needed
+    });
+    is_of_layers.then(|| format!("ranges name another layer in each, {first} to {last}"))
 }
 
 /// The host ranges and operators that name a layer: thread, start and number.
