@@ -126,6 +126,27 @@ fn two_ranks_as_json() {
     assert_eq!(manifest(&out), *capture);
 }
 
+/// What README names, against a recording of five steps; twice in one second, without `--out`.
+#[test]
+fn a_replay_is_profiled_with_defaults() {
+    let traces = tempfile::tempdir().unwrap();
+    let name = "decode-graphs-TP-0.trace.json.gz";
+    std::fs::copy(fixture("sglang-h200").join(name), traces.path().join(name)).unwrap();
+    let server = Server::of(traces.path());
+    let folder = tempfile::tempdir().unwrap();
+    let profile = || {
+        let mut command = steptally(&["profile", "--url", &server.url, "--rounds", "1"]);
+        let output = command.current_dir(folder.path()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        let said = "the recording has 5 decode steps; 10 were asked for";
+        assert!(stderr.contains(said), "{stderr}");
+    };
+    profile();
+    profile();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
 #[test]
 fn a_capture_is_held_against_the_bound() {
     let traces = tempfile::tempdir().unwrap();
@@ -273,6 +294,9 @@ fn errors_and_their_codes() {
     // The folder holds a capture now.
     fails(&["profile", "--url", "http://127.0.0.1:9", "--out", out], 4, "is not empty");
     fails(&["serve-replay", "/nonexistent"], 3, "/nonexistent");
+    let unrelated = fixture("sglang-h200");
+    let unrelated = unrelated.to_str().unwrap();
+    fails(&["serve-replay", unrelated, "--port", "0"], 3, "rank 0 is claimed by two files");
 }
 
 #[test]

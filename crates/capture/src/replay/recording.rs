@@ -1,5 +1,6 @@
 //! What a replay replays: replies, a pace, traces.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -86,11 +87,11 @@ impl Recorded {
         }
     }
 
-    /// The traces in a folder, one per rank, in order of their names. With a manifest of a
-    /// capture beside them, its pace.
+    /// The traces in a folder, one per rank: the rank in their names, else the next in order of names
+    /// that none claims. With a manifest of a capture beside them, its pace.
     ///
     /// # Errors
-    /// When the folder cannot be read, or holds no compressed trace.
+    /// When the folder cannot be read, holds no compressed trace, or two that claim one rank.
     pub fn from_folder(folder: &Path) -> Result<Self, Failure> {
         let unreadable = |error| Failure::io("read the folder", folder, &error);
         let mut names: Vec<_> = fs::read_dir(folder)
@@ -107,7 +108,7 @@ impl Recorded {
             .hint("give the folder of one capture, with a trace per rank"));
         }
         let mut traces = Vec::new();
-        for (rank, name) in names.iter().enumerate() {
+        for (rank, name) in by_rank(&names)? {
             let path = folder.join(name);
             let content = fs::read(&path).map_err(|error| Failure::io("read", &path, &error))?;
             traces.push(RecordedTrace { rank: format!("TP-{rank}"), content: content.into() });
@@ -122,6 +123,35 @@ impl Recorded {
             pace: manifest.as_ref().map_or_else(Pace::default, pace_of),
         })
     }
+}
+
+/// The traces in order of their ranks.
+fn by_rank(names: &[String]) -> Result<BTreeMap<u32, &str>, Failure> {
+    let mut ranks = BTreeMap::new();
+    for name in names {
+        let Some(rank) = claimed_rank(name) else { continue };
+        if let Some(first) = ranks.insert(rank, name.as_str()) {
+            let text = format!("rank {rank} is claimed by two files: {first} and {name}");
+            return Err(Failure::new("rank_conflict", text).hint(
+                "a server is replayed from one capture: give a folder with a trace per rank",
+            ));
+        }
+    }
+    let mut free = 0;
+    for name in names.iter().filter(|name| claimed_rank(name).is_none()) {
+        while ranks.contains_key(&free) {
+            free += 1;
+        }
+        ranks.insert(free, name);
+    }
+    Ok(ranks)
+}
+
+/// The rank that SGLang puts into a name: `1790000000-TP-3.trace.json.gz`, also with `-DECODE` behind.
+fn claimed_rank(name: &str) -> Option<u32> {
+    let (_, behind) = name.split_once("TP-")?;
+    let digits = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
+    behind[..digits].parse().ok()
 }
 
 fn pace_of(manifest: &CaptureManifest) -> Pace {
@@ -152,6 +182,24 @@ mod tests {
             Ok(fixture) => assert!(fixture == DEMO, "what truth.json says of it would not hold"),
             Err(_) => eprintln!("SKIPPED: {} is not there", fixture.display()),
         }
+    }
+
+    #[test]
+    fn traces_go_by_the_rank_in_their_names() {
+        let of = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            let ranks = by_rank(&names).map_err(|failure| failure.message)?;
+            Ok::<_, String>(ranks.into_iter().map(|(r, n)| (r, n.to_owned())).collect::<Vec<_>>())
+        };
+        let owned = |rank: u32, name: &str| (rank, name.to_owned());
+        let ranks = of(&["1-TP-0.x", "1-TP-10.x", "1-TP-2.x"]);
+        assert_eq!(
+            ranks,
+            Ok(vec![owned(0, "1-TP-0.x"), owned(2, "1-TP-2.x"), owned(10, "1-TP-10.x")])
+        );
+        assert_eq!(of(&["a.x", "b-TP-0.x"]), Ok(vec![owned(0, "b-TP-0.x"), owned(1, "a.x")]));
+        let error = of(&["a-TP-0-DECODE.x", "b-TP-0.x"]).unwrap_err();
+        assert_eq!(error, "rank 0 is claimed by two files: a-TP-0-DECODE.x and b-TP-0.x");
     }
 
     #[test]

@@ -17,9 +17,9 @@ pub(crate) fn run(args: DemoArgs) -> Result<Code, Failure> {
     let address = start(ReplayOptions::new(recorded))?;
     let client = Client::new(&format!("http://{address}"), Keys::default())
         .map_err(|error| Failure::usage(error.to_string()))?;
-    let folder = args.out.unwrap_or_else(|| {
-        std::env::temp_dir().join(format!("steptally-demo-{}", std::process::id()))
-    });
+    let folder = args
+        .out
+        .unwrap_or_else(|| profile::default_folder(&std::env::temp_dir(), "steptally-demo"));
     // The recording is of five steps of one request of 512 tokens.
     let capture = CaptureArgs {
         model: None,

@@ -32,7 +32,8 @@ pub(crate) fn run(args: ProfileArgs) -> Result<Code, Failure> {
         return Err(Failure::usage("--nsys-report goes with --activities cuda-profiler"));
     }
     let client = client(&args.server.url, &args.server.keys)?;
-    let folder = args.capture.out.clone().unwrap_or_else(default_folder);
+    let folder =
+        args.capture.out.clone().unwrap_or_else(|| default_folder(Path::new("."), "steptally"));
     let timeout = Duration::from_secs(args.timeout.max(1));
     let instrument = match args.hook {
         Some(control) => Instrument::Hook { control, skip: args.skip, ranks: args.hook_ranks },
@@ -205,8 +206,8 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|error| Failure::capture(format!("cannot start the runtime: {error}")))
 }
 
-/// `steptally-1795969652`, in the current folder.
-fn default_folder() -> PathBuf {
+/// `steptally-1795969652-4711` in a folder: no other process has this name in the same second.
+pub(crate) fn default_folder(parent: &Path, name: &str) -> PathBuf {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Path::new(".").join(format!("steptally-{}", now.as_secs()))
+    parent.join(format!("{name}-{}-{}", now.as_secs(), std::process::id()))
 }

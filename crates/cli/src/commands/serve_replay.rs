@@ -17,7 +17,9 @@ pub(crate) fn run(args: &ServeReplayArgs) -> Result<Code, Failure> {
             None => shown,
         }
     })?;
-    let text = format!("REPLAY of {}, {} ranks", recorded.name, recorded.traces.len());
+    let ranks = recorded.traces.len();
+    let ranks = if ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") };
+    let text = format!("REPLAY of {}, {ranks}", recorded.name);
     profile::runtime()?.block_on(async {
         let address = SocketAddr::from((args.host, args.port));
         let mut replay =
