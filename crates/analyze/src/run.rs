@@ -6,6 +6,7 @@ use crate::collectives::Communication;
 use crate::gpu::{self, Lane};
 use crate::links::{ApiIndex, OpTree};
 use crate::results::{Analysis, Copies, DeviceUse, Dilation, Layers, RankSummary};
+use crate::steps::{LaneSteps, LeftOutSteps, Selection};
 use crate::{
     Config, Section, collectives, copies, findings, kernels, launches, layers, ledger, ops,
     quality, ranges, replays, steps, view,
@@ -48,15 +49,13 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
     // Only collectives tell which steps are not steady ones; all else is about the others.
     let Communication { collectives, window_starts, matched } =
         collectives::collectives(scope, &views);
-    let steady = selection.as_ref().and_then(|selection| selection.without(&window_starts));
+    let (steady, left_out) = steady(selection.as_ref(), &lane_steps, &window_starts, config);
     let (scope, views) = match &steady {
         Some(steady) => views_of(Some(steady)),
         None => (scope, views),
     };
-    let window_start_count = steady.as_ref().map_or(0, |_| window_starts.len() as u64);
     let selection = steady.as_ref().or(selection.as_ref());
-    let step_table =
-        steps::step_table(&detection, &lanes, &lane_steps, selection, window_start_count);
+    let step_table = steps::step_table(&detection, &lanes, &lane_steps, selection, &left_out);
 
     let needs = |section| config.sections.needs(section);
     let layers_and_copies = || {
@@ -130,6 +129,27 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
         ranges,
         ops,
     }
+}
+
+/// The selection without the steps that are not steady ones (`None` when that changes nothing), and
+/// which those are.
+fn steady(
+    selection: Option<&Selection>,
+    lane_steps: &[LaneSteps],
+    window_starts: &[(usize, usize)],
+    config: &Config,
+) -> (Option<Selection>, LeftOutSteps) {
+    let Some(selection) = selection else {
+        return <(Option<Selection>, LeftOutSteps)>::default();
+    };
+    let begun = selection.without(window_starts);
+    let window_start_count = begun.as_ref().map_or(0, |_| window_starts.len() as u64);
+    let kept = begun.as_ref().unwrap_or(selection);
+    // Steps that were asked for by number are all wanted.
+    let asked_for = config.steps.is_some();
+    let outliers = if asked_for { Vec::new() } else { kept.outliers(lane_steps) };
+    let steady = kept.without(&outliers).or(begun);
+    (steady, LeftOutSteps { window_start_count, outliers })
 }
 
 /// What `work` yields, if it is needed.

@@ -120,7 +120,7 @@ fn is_borne_out(finding: &Finding, analysis: &Analysis, traces: &[Trace]) -> boo
         "HOST001" => has(&["launchkernel"], &calls) && idle("idle.host_launched_late"),
         "HOST002" => has(&["synchronize", "memcpy"], &calls) && idle("idle.host_blocked"),
         "HOST003" => idle("idle.between_steps"),
-        "JIT001" => analysis.ledger.n >= 10,
+        "JIT001" => analysis.ledger.n + analysis.steps.outlier_count >= 10,
         "MEM001" => traces.iter().any(|trace| {
             let host = [CopyKind::HostToDevice, CopyKind::DeviceToHost];
             trace.copies.kind.iter().any(|kind| host.contains(kind))

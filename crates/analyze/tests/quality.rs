@@ -191,6 +191,48 @@ fn files_of_unknown_ranks_are_one_run_only_when_recorded_at_one_time() {
     assert_eq!(refused.code, "unrelated_files");
 }
 
+/// Marked decode steps of these periods in us, the GPU idle only after the first 98 us; one more at
+/// the end.
+fn busy_steps(periods: &[i64]) -> TraceDsl {
+    let (mut dsl, mut at) = (TraceDsl::rank(0), 0);
+    for (id, period) in periods.iter().chain(&[100]).enumerate() {
+        dsl = dsl
+            .range("step[DECODE bs=1]", at..at + 50_000)
+            .launch("cudaLaunchKernel", at + 100..at + 200, id as u64)
+            .kernel("nvjet_tst", at + 1000..at + 99_000)
+            .correlation(id as u64);
+        at += period * 1000;
+    }
+    dsl
+}
+
+#[test]
+fn an_exceptional_step_is_left_out_of_means_and_findings() {
+    let mut periods = [100; 10];
+    periods[6] = 12_000;
+    let trace = busy_steps(&periods).build();
+    let analysis = run(trace.clone());
+    let period = analysis.steps.period_ns.unwrap();
+    assert_eq!((period.n, period.mean), (9, 100_000.0));
+    assert_eq!(analysis.steps.outlier_count, 1);
+    assert_eq!(analysis.ledger.sum_ns, 9 * 100_000);
+    assert_eq!(analysis.quality.grade, Grade::A);
+    check(&analysis, "outlier_steps", CheckStatus::Note, 1);
+    // Between steps the GPU waits 2 us of 100.
+    assert!(analysis.findings.findings.iter().all(|finding| finding.code != "HOST003"));
+    // Asked for by number it counts: mean (9 x 100 + 12000) / 10.
+    let config = Config { steps: Some(0..10), ..Config::default() };
+    let asked = analyze(std::slice::from_ref(&trace), &config);
+    assert_eq!(asked.steps.period_ns.unwrap().mean, 1_290_000.0);
+    assert_eq!(asked.steps.outlier_count, 0);
+    check(&asked, "outlier_steps", CheckStatus::Warn, 1);
+    // Two in ten are no exceptions: mean (8 x 100 + 2 x 12000) / 10.
+    periods[4] = 12_000;
+    let often = run(busy_steps(&periods).build());
+    assert_eq!(often.steps.period_ns.unwrap().mean, 2_480_000.0);
+    check(&often, "outlier_steps", CheckStatus::Warn, 2);
+}
+
 #[test]
 fn mixed_batch_sizes_and_opaque_graphs_are_noted() {
     let trace = steps(4, 0)

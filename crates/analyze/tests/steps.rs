@@ -85,6 +85,26 @@ fn ranges_that_match_a_pattern_are_steps() {
 }
 
 #[test]
+fn marks_that_an_old_recorder_wrote_as_operators_are_steps() {
+    // GPU work at 40, 340, 540: periods 300 and 200. The operator inside is no step.
+    let mut dsl = TraceDsl::rank(0);
+    for (id, host) in [0, 300, 500].into_iter().enumerate() {
+        dsl = dsl
+            .op(&format!("ProfilerStep#{}", id + 5), host..host + 100, "")
+            .op("aten::mm", host + 5..host + 30, "")
+            .launch("cudaLaunchKernel", host + 10..host + 20, id as u64)
+            .kernel("nvjet_a", host + 40..host + 90)
+            .correlation(id as u64);
+    }
+    let trace = dsl.build();
+    let found = periods(trace.clone(), &Config::default());
+    assert_eq!(found, ("marks.profiler_step".to_owned(), vec![300, 200]));
+    let pattern = Some(Regex::new("ProfilerStep").unwrap());
+    let found = periods(trace, &Config { step_pattern: pattern, ..Config::default() });
+    assert_eq!(found, ("marks.pattern".to_owned(), vec![300, 200]));
+}
+
+#[test]
 fn a_process_with_two_devices_has_steps_on_each() {
     let mut dsl = TraceDsl::rank(0);
     for step in 0..3u64 {

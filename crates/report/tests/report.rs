@@ -82,6 +82,7 @@ fn analysis() -> Analysis {
             selected: Some(Selected { kind: "decode".into(), n: 4, batch_size: Some(2) }),
             cut_count: 1,
             window_start_count: 0,
+            outlier_count: 0,
             period_ns: Some(Distribution { p90: 2_450_000.0, ..every(2_400_000.0, 4) }),
             gpu_busy_ns: Some(every(600_000.0, 4)),
             ranks: Vec::new(),

@@ -5,7 +5,8 @@ use steptally_trace_model::{Nanos, ThreadId, Timestamp, Trace};
 use super::Inputs;
 use crate::gpu::{GpuKind, Lane};
 use crate::links::{ApiClass, ApiIndex, NO_OP, OpTree};
-use crate::results::{AccountGroup, Check, CheckStatus, LedgerScope, LeftOut};
+use crate::results::{AccountGroup, Check, CheckStatus, LedgerScope, LeftOut, Step};
+use crate::steps::OUTLIER_FACTOR;
 
 /// Idle beyond this share of the period deserves a word about what a profiler does to it.
 const IDLE_SHARE: f64 = 0.3;
@@ -13,9 +14,7 @@ const IDLE_SHARE: f64 = 0.3;
 const DILATED: f64 = 1.1;
 /// More idle time without a known cause than this leaves the ledger open.
 const UNKNOWN_IDLE_SHARE: f64 = 0.1;
-/// A step is an outlier from this many times the median on,
-const OUTLIER_FACTOR: f64 = 3.0;
-/// and grave when outliers pull the mean this far.
+/// Outliers are grave when they pull the mean this far.
 const OUTLIER_PULL: f64 = 1.2;
 /// Clocks of CPU and GPU differ by microseconds; by more than this the file is torn.
 const GRAVE_SKEW: Nanos = Nanos::from_ns(10_000_000);
@@ -310,23 +309,36 @@ fn unknown_ranks(inputs: &Inputs<'_>) -> Check {
     )
 }
 
-/// Steps so long that means say little about the others.
+/// Steps so long that means say little about the others: left out where they are exceptions.
 fn outlier_steps(inputs: &Inputs<'_>) -> Check {
     let Some(period) = inputs.steps.period_ns else {
         return check("outlier_steps", CheckStatus::NotApplicable, 0, None, String::new());
     };
-    let long = |period_ns: i64| period_ns as f64 > OUTLIER_FACTOR * period.median;
-    let selected = || inputs.steps.steps.iter().filter(|step| step.selected);
-    let outliers: Vec<_> = selected().filter(|step| step.period_ns.is_some_and(long)).collect();
-    let pulled = period.mean > OUTLIER_PULL * period.median;
-    let effect = format!(
-        "steps over {OUTLIER_FACTOR} times the median (first: step {}) pull the mean to {:.2} times \
-         the median: accounts and shares are means; leave them out with --steps",
-        outliers.first().map_or(0, |step| step.index),
-        period.mean / period.median.max(1.0)
-    );
-    let status = if pulled { CheckStatus::Warn } else { CheckStatus::Note };
-    counted("outlier_steps", status, outliers.len() as u64, period.n, effect)
+    let steps = &inputs.steps.steps;
+    let is_long = |step: &&Step| {
+        step.selected && step.period_ns.is_some_and(|p| p as f64 > OUTLIER_FACTOR * period.median)
+    };
+    let kept: Vec<_> = steps.iter().filter(is_long).collect();
+    let left_out: Vec<_> = steps.iter().filter(|step| step.outlier).collect();
+    let (status, effect) = if kept.is_empty() {
+        let effect = format!(
+            "steps over {OUTLIER_FACTOR} times the median are left out of all means (first: step \
+             {}); ask for them with --steps",
+            left_out.first().map_or(0, |step| step.index)
+        );
+        (CheckStatus::Note, effect)
+    } else {
+        let effect = format!(
+            "steps over {OUTLIER_FACTOR} times the median (first: step {}) pull the mean to {:.2} \
+             times the median: accounts and shares are means; leave them out with --steps",
+            kept[0].index,
+            period.mean / period.median.max(1.0)
+        );
+        let pulled = period.mean > OUTLIER_PULL * period.median;
+        (if pulled { CheckStatus::Warn } else { CheckStatus::Note }, effect)
+    };
+    let count = (kept.len() + left_out.len()) as u64;
+    counted("outlier_steps", status, count, period.n + left_out.len() as u64, effect)
 }
 
 fn unknown_idle(inputs: &Inputs<'_>) -> Check {

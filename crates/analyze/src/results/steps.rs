@@ -63,6 +63,10 @@ pub struct StepTable {
     /// recording began later (see `collectives.window_starts`).
     #[serde(default)]
     pub window_start_count: u64,
+    /// Steps of the wanted kind that are left out as they take over 3 times the median of their
+    /// rank and are at most one in ten (see [`Step::outlier`]); none where steps were asked for.
+    #[serde(default)]
+    pub outlier_count: u64,
     /// Period of the selected steps over all ranks: from the start of a step's first GPU work to
     /// the start of the next step's.
     pub period_ns: Option<Distribution>,
@@ -119,4 +123,7 @@ pub struct Step {
     pub gpu_busy_ns: Option<i64>,
     /// Whether it is among the selected.
     pub selected: bool,
+    /// Whether it would be, but takes so long that it would falsify the means of the others.
+    #[serde(default)]
+    pub outlier: bool,
 }

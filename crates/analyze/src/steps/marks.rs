@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use steptally_trace_model::interval::Interval;
-use steptally_trace_model::{RangeKind, Timestamp, Trace};
+use steptally_trace_model::{RangeKind, StringId, Timestamp, Trace};
 
 use super::grammar::{self, Grammar, MarkText};
 use super::{DetectedStep, Detection, Mark};
@@ -11,6 +11,8 @@ use crate::Config;
 use crate::gpu::Lane;
 use crate::links::ApiIndex;
 use crate::results::Confidence;
+
+type Marks = BTreeMap<Grammar, Vec<(Mark, MarkText)>>;
 
 pub(super) fn detect(lanes: &[Lane<'_>], apis: &[&ApiIndex], config: &Config) -> Option<Detection> {
     // Several grammars may mark the same steps, nested: the most telling one counts, in all lanes.
@@ -45,13 +47,35 @@ pub(crate) fn count_marks(trace: &Trace, config: &Config) -> usize {
     marks_by_grammar(trace, config).values().next().map_or(0, Vec::len)
 }
 
-fn marks_by_grammar(trace: &Trace, config: &Config) -> BTreeMap<Grammar, Vec<(Mark, MarkText)>> {
+/// Of ranges; where none is a mark, of operators: old recorders (PyTorch 1.8) wrote ranges as such.
+fn marks_by_grammar(trace: &Trace, config: &Config) -> Marks {
+    let (ranges, ops) = (&trace.ranges, &trace.cpu_ops);
+    let of_ranges =
+        (0..ranges.len()).filter(|&row| ranges.kind[row] != RangeKind::NvtxMark).map(|row| {
+            let interval = Interval::new(ranges.start[row], ranges.duration[row]);
+            (ranges.name[row], Mark { thread: ranges.thread[row], interval }, ranges.open[row])
+        });
+    let marks = parsed_marks(trace, config, of_ranges);
+    if !marks.is_empty() {
+        return marks;
+    }
+    let of_ops = (0..ops.len()).map(|row| {
+        let interval = Interval::new(ops.start[row], ops.duration[row]);
+        (ops.name[row], Mark { thread: ops.thread[row], interval }, false)
+    });
+    parsed_marks(trace, config, of_ops)
+}
+
+/// The marks among host events in order of their starts: name, place, and whether nobody ended it.
+fn parsed_marks(
+    trace: &Trace,
+    config: &Config,
+    events: impl Iterator<Item = (StringId, Mark, bool)>,
+) -> Marks {
     let mut parsed: Vec<Option<Option<MarkText>>> = vec![None; trace.strings.len()];
-    let mut marks: BTreeMap<Grammar, Vec<(Mark, MarkText)>> = BTreeMap::new();
+    let mut marks = Marks::new();
     let mut open_at = BTreeMap::new();
-    let ranges = &trace.ranges;
-    for row in (0..ranges.len()).filter(|&row| ranges.kind[row] != RangeKind::NvtxMark) {
-        let name = ranges.name[row];
+    for (name, mark, is_open) in events {
         let text = parsed[name.index()].get_or_insert_with(|| {
             let text = trace.text(name);
             match &config.step_pattern {
@@ -60,8 +84,6 @@ fn marks_by_grammar(trace: &Trace, config: &Config) -> BTreeMap<Grammar, Vec<(Ma
             }
         });
         if let Some(text) = text {
-            let interval = Interval::new(ranges.start[row], ranges.duration[row]);
-            let mark = Mark { thread: ranges.thread[row], interval };
             let of_grammar = marks.entry(text.grammar).or_default();
             let place = of_grammar.len();
             // A mark that nobody ended is over when the next one begins.
@@ -69,7 +91,7 @@ fn marks_by_grammar(trace: &Trace, config: &Config) -> BTreeMap<Grammar, Vec<(Ma
             if let Some((open, _)) = open.and_then(|open: usize| of_grammar.get_mut(open)) {
                 open.interval.end = mark.interval.start;
             }
-            if ranges.open[row] {
+            if is_open {
                 open_at.insert((text.grammar, mark.thread), place);
             }
             of_grammar.push((mark, text.clone()));

@@ -27,7 +27,7 @@ use crate::results::Confidence;
 
 pub(crate) use grammar::StepKind;
 pub(crate) use marks::count_marks;
-pub(crate) use select::{LaneSteps, Selection, select, step_table};
+pub(crate) use select::{LaneSteps, LeftOutSteps, OUTLIER_FACTOR, Selection, select, step_table};
 
 /// A step as detected on one lane.
 #[derive(Clone, Debug)]

@@ -9,7 +9,14 @@ use super::{DetectedStep, Detection};
 use crate::Config;
 use crate::gpu::Lane;
 use crate::results::{RankSteps, Selected, Step, StepTable};
-use crate::stats::distribution;
+use crate::stats::{distribution, median};
+
+/// A step is an outlier from this many times the median of its lane on,
+pub(crate) const OUTLIER_FACTOR: f64 = 3.0;
+/// where there are at least this many steps
+const MIN_STEPS: usize = 5;
+/// and it is at most one in this many (one is always allowed): more are no exceptions.
+const OUTLIERS_ONE_IN: usize = 10;
 
 /// The steps of one lane with their periods.
 #[derive(Clone, Debug)]
@@ -26,6 +33,14 @@ pub(crate) struct Selection {
     pub(crate) kind: String,
     /// Per lane the positions in its [`LaneSteps`].
     pub(crate) lanes: Vec<Vec<usize>>,
+}
+
+/// Steps that the selection had and has no more.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LeftOutSteps {
+    pub(crate) window_start_count: u64,
+    /// (lane, position).
+    pub(crate) outliers: Vec<(usize, usize)>,
 }
 
 impl LaneSteps {
@@ -47,6 +62,21 @@ impl LaneSteps {
 }
 
 impl Selection {
+    /// Steps (lane, position) so long that the means would be about them instead of the others.
+    pub(crate) fn outliers(&self, lanes: &[LaneSteps]) -> Vec<(usize, usize)> {
+        let of_lane = |(index, (steps, lane)): (usize, (&Vec<usize>, &LaneSteps))| {
+            let period = |&step: &usize| lane.periods[step].map(|period| period.length().as_ns());
+            let mut periods: Vec<i64> = steps.iter().filter_map(period).collect();
+            let limit = median(&mut periods).map_or(f64::INFINITY, |m| OUTLIER_FACTOR * m);
+            let is_long = |step: &usize| period(step).is_some_and(|p| p as f64 > limit);
+            let long: Vec<usize> = steps.iter().copied().filter(is_long).collect();
+            let allowed = (steps.len() / OUTLIERS_ONE_IN).max(1);
+            let exceptions = steps.len() >= MIN_STEPS && long.len() <= allowed;
+            long.into_iter().filter(|_| exceptions).map(|step| (index, step)).collect::<Vec<_>>()
+        };
+        self.lanes.iter().zip(lanes).enumerate().flat_map(of_lane).collect()
+    }
+
     /// The selection without these steps (lane, position); `None` when that changes nothing, or
     /// leaves a lane without any.
     pub(crate) fn without(&self, left_out: &[(usize, usize)]) -> Option<Self> {
@@ -107,7 +137,7 @@ pub(crate) fn step_table(
     lanes: &[Lane<'_>],
     lane_steps: &[LaneSteps],
     selection: Option<&Selection>,
-    window_start_count: u64,
+    left_out: &LeftOutSteps,
 ) -> StepTable {
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     let mut steps = Vec::new();
@@ -128,6 +158,7 @@ pub(crate) fn step_table(
                 period_ns: found.periods[position].map(|period| period.length().as_ns()),
                 gpu_busy_ns: busy[position].map(Nanos::as_ns),
                 selected: chosen.binary_search(&position).is_ok(),
+                outlier: left_out.outliers.contains(&(index, position)),
             });
         }
         let own = || steps[first..].iter().filter(|step: &&Step| step.selected);
@@ -152,7 +183,8 @@ pub(crate) fn step_table(
         }),
         cut_count: steps.iter().filter(|s| s.start_ns.is_some() && s.period_ns.is_none()).count()
             as u64,
-        window_start_count,
+        window_start_count: left_out.window_start_count,
+        outlier_count: left_out.outliers.len() as u64,
         period_ns: distribution(selected().filter_map(|step| step.period_ns)),
         gpu_busy_ns: distribution(selected().filter_map(|step| step.gpu_busy_ns)),
         ranks,

@@ -205,6 +205,7 @@ fn how_sure(report: &Report, style: &TerminalStyle) -> String {
         for (why, n) in [
             ("cut off by the window", steps.cut_count),
             ("waiting for a rank whose recording began later", steps.window_start_count),
+            ("over 3 times the median", steps.outlier_count),
         ] {
             if n > 0 {
                 found.push_str(&format!("; left out, {why}: {n}"));

@@ -2,6 +2,7 @@
 
 use crate::findings::saving::Remedy;
 use crate::findings::{Draft, Facts, Outcome, Rule, evidence};
+use crate::stats::distribution;
 
 /// Fewer steps say nothing about variation.
 const LEAST_STEPS: u64 = 10;
@@ -20,7 +21,8 @@ Some steps of the same kind and batch size take much longer than the others.
 Users feel the slow tokens, and the mean is above what a steady server would give.
 
 ## How it is found
-Of at least 10 steps the 90th percentile of the period is 1.3 times the median or more.
+Of at least 10 steps the 90th percentile of the period is 1.3 times the median or more. Outliers, which
+all other numbers leave out, count here.
 
 ## What to do
 `steps.steps` lists every period: look at what the slow ones have in common (requests arriving, garbage
@@ -29,9 +31,12 @@ keep other work off its cores.",
 };
 
 fn check(facts: &Facts<'_>) -> Outcome {
-    let Some(period) = facts.steps.period_ns.filter(|period| period.n >= LEAST_STEPS) else {
+    let all = facts.steps.steps.iter().filter(|step| step.selected || step.outlier);
+    let all = distribution(all.filter_map(|step| step.period_ns));
+    let Some(period) = all.filter(|period| period.n >= LEAST_STEPS) else {
         return Outcome::not_applicable("fewer than 10 steps");
     };
+    let excess = facts.steps.period_ns.map_or(0.0, |kept| kept.mean - kept.median);
     if period.p90 < LEAST_FACTOR * period.median {
         return Outcome::Clear;
     }
@@ -49,7 +54,7 @@ fn check(facts: &Facts<'_>) -> Outcome {
             "look at what the slow steps have in common (requests arriving, garbage collection, \
                  logging), pin the scheduler's process"
                 .to_owned(),
-        remedy: Remedy::LessIdle { period_ns: (period.mean - period.median).max(0.0) },
+        remedy: Remedy::LessIdle { period_ns: excess.max(0.0) },
     }))
 }
 
