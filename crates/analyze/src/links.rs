@@ -116,6 +116,15 @@ impl ApiIndex {
         (found == id).then_some(row)
     }
 
+    /// The class of the call with this correlation id; `None` when none was recorded.
+    pub(crate) fn class_of_launch(
+        &self,
+        trace: &Trace,
+        correlation: OptionalId,
+    ) -> Option<ApiClass> {
+        Some(self.class(trace.api_calls.name[self.call(correlation)? as usize]))
+    }
+
     /// For every API call, whether the host waits in it for the GPU: synchronisation, blocking
     /// copies, and asynchronous device-to-host copies that return only after the copy's end (as
     /// copies into pageable memory do).

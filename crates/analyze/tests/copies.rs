@@ -101,6 +101,37 @@ fn in_a_graph_replay_the_launch_says_how_large_a_cast_is() {
 }
 
 #[test]
+fn where_nothing_says_how_many_tokens_only_a_graph_replay_casts_a_pool() {
+    // 131072 x 128 x 4 elements are 2^20 for each of 64 tokens, twice in each step; launched one by one
+    // they can be anything, such as parameters of a training step.
+    let name = CAST.replace("#1}>", "#1}, std::array<char*, 2ul>, 4, TrivialOffsetCalculator<1>>");
+    let reason = |call: &str| {
+        let dsl = steps("step", |mut dsl, at| {
+            for n in 0..2 {
+                let id = if call == "cudaGraphLaunch" { at as u64 } else { (at + n) as u64 };
+                if n == 0 || call != "cudaGraphLaunch" {
+                    dsl = dsl.launch(call, at + 5 + n * 10..at + 10 + n * 10, id);
+                }
+                dsl = dsl
+                    .kernel(&name, at + 500 + n * 100..at + 600 + n * 100)
+                    .correlation(id)
+                    .grid([131_072, 1, 1])
+                    .block([128, 1, 1]);
+            }
+            dsl
+        });
+        let copies = run(dsl.build()).copies;
+        assert_eq!(copies.tokens_in_flight, None);
+        let row = one(&copies);
+        assert_eq!((row.elements, row.calls_per_step), (Some(67_108_864), 2.0));
+        assert_eq!(row.in_graph, call == "cudaGraphLaunch");
+        row.pool_reason.clone()
+    };
+    assert!(reason("cudaGraphLaunch").unwrap().contains("a graph replay records no shapes"));
+    assert_eq!(reason("cudaLaunchKernel"), None);
+}
+
+#[test]
 fn copies_of_the_copy_engine_say_their_size() {
     let dsl = steps("step[DECODE bs=1]", |dsl, at| {
         dsl.launch("cudaMemcpyAsync", at + 5..at + 10, at as u64)

@@ -134,6 +134,53 @@ fn gaps_between_nodes_of_one_graph_are_graph_gaps() {
     );
 }
 
+/// Step 1000..2000 with three copies 1000-1100, 1130-1200, 1210-1300 of one correlation id.
+fn three_copies(id: u64, call: Option<&str>) -> steptally_trace_model::Trace {
+    one_step(1500, 2000, |mut dsl| {
+        if let Some(call) = call {
+            dsl = dsl.launch(call, 100..900, id);
+        }
+        for time in [1000..1100, 1130..1200, 1210..1300] {
+            dsl = dsl.memcpy_h2d(time, 8).correlation(id);
+        }
+        dsl
+    })
+}
+
+#[test]
+fn correlation_id_zero_is_none() {
+    // Migrations of unified memory: all with id 0, asked for by no call. Nobody knows why 30 + 10 ns
+    // between them are idle.
+    check_accounts(
+        three_copies(0, None),
+        &[
+            ("memcpy.h2d", 260),
+            ("idle.unknown", 40),
+            ("idle.between_steps", 300),
+            ("idle.launch_latency", 400),
+        ],
+    );
+    // A graph launch before the capture began is not recorded, its id is.
+    check_accounts(
+        three_copies(1, None),
+        &[
+            ("memcpy.h2d", 260),
+            ("idle.graph_gap", 40),
+            ("idle.between_steps", 300),
+            ("idle.launch_latency", 400),
+        ],
+    );
+}
+
+#[test]
+fn the_parts_of_one_copy_are_no_nodes_of_a_graph() {
+    // The call ended at 900: up to 20 us later idle time counts as its latency.
+    check_accounts(
+        three_copies(1, Some("cudaMemcpyAsync")),
+        &[("memcpy.h2d", 260), ("idle.launch_latency", 440), ("idle.between_steps", 300)],
+    );
+}
+
 #[test]
 fn host_time_is_split_by_what_the_host_did() {
     // Step 1000..20000. gemm 1000-2000, then the host: in the mark and a sync until 3000 (blocked

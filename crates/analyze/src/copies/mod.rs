@@ -14,6 +14,7 @@ use crate::categories::copy_account;
 use crate::gpu::{GpuKind, GpuOp};
 use crate::kernels::{for_each_in, launching_op};
 use crate::layers::{Part, Parts};
+use crate::links::ApiClass;
 use crate::results::{Copies, CopySummary, Layers, SizeTrend, StepTable};
 use crate::roofline::Hardware;
 use crate::stats;
@@ -34,9 +35,16 @@ pub(crate) struct Context<'c> {
     pub(crate) parts: &'c Parts,
 }
 
+/// Whether a graph launch asked for it.
+pub(crate) fn is_in_graph(view: &LaneView<'_>, op: GpuOp) -> bool {
+    let trace = view.lane.trace;
+    let class = view.api.class_of_launch(trace, op.correlation(trace));
+    class == Some(ApiClass::GraphLaunch)
+}
+
 /// Name, operator and inputs; without an operator the launch configuration, which is all that says
-/// how large the call is.
-type Key = (StringId, Option<(StringId, InputsId)>, LaunchConfigId);
+/// how large the call is, and whether it is in a graph.
+type Key = (StringId, Option<(StringId, InputsId)>, LaunchConfigId, bool);
 
 /// Sums of one kind of copy.
 struct Sums {
@@ -48,7 +56,6 @@ struct Sums {
     layers: BTreeSet<u64>,
     /// Step of all ranks: calls and recorded bytes.
     steps: BTreeMap<usize, (u64, u64)>,
-    in_graph: bool,
 }
 
 impl Sums {
@@ -60,7 +67,6 @@ impl Sums {
             bytes: None,
             layers: BTreeSet::new(),
             steps: BTreeMap::new(),
-            in_graph: false,
         }
     }
 
@@ -72,7 +78,6 @@ impl Sums {
         };
         self.layers.extend(other.layers);
         self.steps.extend(other.steps);
-        self.in_graph |= other.in_graph;
     }
 }
 
@@ -85,6 +90,7 @@ struct Named<'a> {
     types: &'a str,
     grid: [u32; 3],
     block: [u32; 3],
+    in_graph: bool,
 }
 
 impl Named<'_> {
@@ -99,9 +105,9 @@ pub(crate) fn summarise(views: &[LaneView<'_>], context: &Context<'_>) -> Copies
     let mut first_step = 0;
     for (view, parts) in views.iter().zip(context.parts) {
         let trace = view.lane.trace;
-        for ((name, op, config), sums) in lane_sums(view, parts, first_step) {
+        for ((name, op, config, in_graph), sums) in lane_sums(view, parts, first_step) {
             let text = |id| trace.text(id);
-            let mut key = Named { name: text(name), ..Named::default() };
+            let mut key = Named { name: text(name), in_graph, ..Named::default() };
             if let Some((op, inputs)) = op {
                 let inputs = trace.inputs[inputs];
                 key = Named {
@@ -190,7 +196,8 @@ fn lane_sums(view: &LaneView<'_>, parts: &[Part], first_step: usize) -> HashMap<
             (GpuKind::Kernel, None) => trace.kernels.config[op.row as usize],
             _ => LaunchConfigId::default(),
         };
-        let key = (name, launcher, config);
+        let in_graph = launcher.is_none() && is_in_graph(view, op);
+        let key = (name, launcher, config, in_graph);
         let entry = sums.entry(key).or_insert_with(|| Sums::new(category, kind));
         entry.add(trace, op, first_step + window, parts.get(index).copied());
     });
@@ -229,11 +236,11 @@ fn row(
     let calls = sums.durations.len() as u64;
     let traffic = match sums.kind {
         Some(kind) => recorded(kind, sums.bytes.map(|bytes| bytes as f64 / calls as f64)),
-        None if key.op.is_empty() => {
-            Err("no operator launched it: it is part of a graph replay, or \
-                                      operators were not recorded"
-                .to_owned())
-        }
+        None if key.op.is_empty() => Err(if key.in_graph {
+            "no operator launched it: it is part of a graph replay".to_owned()
+        } else {
+            "the operator that launched it was not recorded".to_owned()
+        }),
         None => key.traffic().map(Moved::from),
     };
     let (moved, bytes_unknown) = match traffic {
@@ -255,7 +262,7 @@ fn row(
     let layers: Vec<u64> = sums.layers.iter().copied().collect();
     let every_step = sums.steps.len() == n;
     let elements = shapes::elements_of_launch(key.name, key.grid, key.block);
-    let reach = pool::Reach { layers: &layers, every_step, calls };
+    let reach = pool::Reach { layers: &layers, every_step, calls, in_graph: key.in_graph };
     let pool_reason = match elements {
         Some(elements) => pool.reason_by_elements(elements, &reach),
         None => pool.reason(&moved.whole, &reach),
@@ -274,6 +281,7 @@ fn row(
         ratio: if period == 0 { 0.0 } else { total_ns as f64 / period as f64 },
         median_ns: stats::median(&mut sums.durations).unwrap_or(0.0),
         elements,
+        in_graph: key.in_graph,
         read_bytes: moved.read,
         written_bytes: moved.written,
         bytes_unknown,

@@ -23,6 +23,8 @@ pub(super) struct Reach<'r> {
     pub(super) layers: &'r [u64],
     pub(super) every_step: bool,
     pub(super) calls: u64,
+    /// Whether graph launches ask for it.
+    pub(super) in_graph: bool,
 }
 
 /// What a copy is judged by.
@@ -62,7 +64,18 @@ impl Judge<'_> {
     }
 
     /// Why a copy of so many elements, of which nothing else is known, goes over a pool.
+    ///
+    /// Without the tokens in flight only in graph replays, as servers decode: kernels of any program
+    /// go over that many elements.
     pub(super) fn reason_by_elements(&self, elements: u64, reach: &Reach<'_>) -> Option<String> {
+        if self.tokens.is_none() && !reach.in_graph {
+            return None;
+        }
+        let why = if reach.in_graph {
+            "a graph replay records no shapes"
+        } else {
+            "the operator that launched it was not recorded"
+        };
         let each = elements / self.tokens.unwrap_or(MOST_TOKENS).max(1);
         let tokens = match self.tokens {
             Some(_) => "each token in flight".to_owned(),
@@ -71,8 +84,7 @@ impl Judge<'_> {
         (each >= ELEMENTS_PER_TOKEN && self.everywhere(reach)).then(|| {
             format!(
                 "it goes over {elements} elements in every layer and step, {each} for {tokens}: by \
-                 its launch configuration, as a graph replay records no shapes, so that it may be \
-                 weights instead of a pool"
+                 its launch configuration, as {why}, so that it may be weights instead of a pool"
             )
         })
     }

@@ -11,7 +11,9 @@
 //!            |--dependency-----------|         but for 20 us after A's end: latency
 //! ```
 //!
-//! A gap between two nodes of one graph replay is a graph gap. Without a known call it is unknown.
+//! A gap between two nodes of one graph replay is a graph gap: both have the correlation id of one
+//! graph launch, or of a call that was not recorded (0 is no id). Otherwise, without a known call, it
+//! is unknown.
 //! The host's part is split further by what the host did ([`host`](super::host)).
 
 use hashbrown::HashSet;
@@ -90,8 +92,8 @@ impl<'a> Causes<'a> {
         self.host_time
     }
 
-    /// Whether an earlier piece of work has the same launch as `next`: true for all nodes of a
-    /// graph but the first.
+    /// Whether an earlier piece of work has the same graph launch as `next`: true for all nodes of a
+    /// graph but the first. Other calls may ask for several works too (a copy in parts).
     fn continues_launch(&mut self, next: usize) -> bool {
         let lane = self.view.lane;
         let id = |op: usize| lane.ops[op].correlation(lane.trace).value();
@@ -103,19 +105,26 @@ impl<'a> Causes<'a> {
             }
         }
         self.seen_until = self.seen_until.max(next);
-        id(next).is_some_and(|id| self.begun.contains(&id))
+        let continues = id(next).is_some_and(|id| self.begun.contains(&id));
+        continues
+            && match self.class_of_launch(next) {
+                Some(class) => class == ApiClass::GraphLaunch,
+                None => id(next) != Some(0),
+            }
+    }
+
+    /// What kind of call launched it; `None` when the call was not recorded.
+    fn class_of_launch(&self, op: usize) -> Option<ApiClass> {
+        let correlation = self.view.lane.ops[op].correlation(self.view.lane.trace);
+        self.view.api.class_of_launch(self.view.lane.trace, correlation)
     }
 
     fn is_graph_launch(&self, op: usize) -> bool {
         let trace = self.view.lane.trace;
         let previous = op.checked_sub(1).map(|p| self.view.lane.ops[p].correlation(trace));
-        let correlation = self.view.lane.ops[op].correlation(trace);
-        if previous == Some(correlation) {
+        if previous == Some(self.view.lane.ops[op].correlation(trace)) {
             return false;
         }
-        self.view.api.call(correlation).is_some_and(|call| {
-            let name = trace.api_calls.name[call as usize];
-            self.view.api.class(name) == ApiClass::GraphLaunch
-        })
+        self.class_of_launch(op) == Some(ApiClass::GraphLaunch)
     }
 }

@@ -57,8 +57,10 @@ pub struct CopySummary {
     /// Median duration of a call.
     pub median_ns: f64,
     /// Elements that a call goes over, from its launch configuration and rounded up to whole blocks;
-    /// only where no operator says what it moves (graph replays).
+    /// only where no operator says what it moves (graph replays, operators that were not recorded).
     pub elements: Option<u64>,
+    /// Whether a graph launch asks for it, and no operator.
+    pub in_graph: bool,
     /// Bytes that a call reads (mean).
     pub read_bytes: Option<f64>,
     /// Bytes that a call writes (mean).

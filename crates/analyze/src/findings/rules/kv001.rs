@@ -1,6 +1,6 @@
 //! KV001: a whole KV pool is cast or copied instead of the tokens in flight.
 
-use crate::copies::elements_of_kernel;
+use crate::copies::{elements_of_kernel, is_in_graph};
 use crate::findings::saving::Remedy;
 use crate::findings::{Draft, Facts, Outcome, Rule, evidence};
 use crate::gpu::{GpuKind, GpuOp};
@@ -30,7 +30,9 @@ FP8 to BF16 over 78 layers move 66.7 GB per step, 37 ms on a GPU of 1.8 TB/s, wh
 ## How it is found
 The operand of a cast or copy has the same first dimension in every layer and step, far above the
 tokens in flight, or equal to the server's token capacity, and all such copies together take at least
-0.5 % of the period.
+0.5 % of the period. Graph replays record no shapes: there, a copy counts that by its launch
+configuration goes over more than a million elements for each token in flight (for each of 64 where
+the tokens are unknown).
 
 ## What to do
 Use an attention backend that reads the pool in its own type (SGLang `--attention-backend`), or keep
@@ -95,17 +97,23 @@ fn check(facts: &Facts<'_>) -> Outcome {
 pub(super) fn asked_for(row: &CopySummary) -> String {
     match (&row.op, row.elements) {
         (Some(op), _) => format!("{op} {}", row.op_dims.as_deref().unwrap_or("")),
-        (None, Some(elements)) => format!("{elements} elements, inside graph replays,"),
+        (None, Some(elements)) if row.in_graph => {
+            format!("{elements} elements, inside graph replays,")
+        }
+        (None, Some(elements)) => format!("{elements} elements"),
         (None, None) => row.name.clone(),
     }
 }
 
-/// What tells the kernels of a row: name, operator and shapes, else the elements.
-type Key = (String, Option<String>, Option<String>, Option<u64>);
+/// What tells the kernels of a row: name, operator and shapes, else the elements, and whether they
+/// are in a graph.
+type Key = (String, Option<String>, Option<String>, Option<u64>, bool);
 
 fn keys(rows: &[&CopySummary]) -> Vec<Key> {
-    let key =
-        |row: &&CopySummary| (row.name.clone(), row.op.clone(), row.op_dims.clone(), row.elements);
+    let key = |row: &&CopySummary| {
+        let (op, dims) = (row.op.clone(), row.op_dims.clone());
+        (row.name.clone(), op, dims, row.elements, row.in_graph)
+    };
     rows.iter().map(key).collect()
 }
 
@@ -141,8 +149,10 @@ fn is_one_of(view: &LaneView<'_>, op: GpuOp, keys: &[Key]) -> bool {
         .map(|op| trace.text(trace.inputs[trace.cpu_ops.inputs[op]].dims))
         .filter(|dims| !dims.is_empty());
     let elements = if op_name.is_none() { elements_of_kernel(trace, row) } else { None };
-    keys.iter().any(|(wanted, wanted_op, wanted_dims, wanted_elements)| {
+    let in_graph = op_name.is_none() && is_in_graph(view, op);
+    keys.iter().any(|(wanted, wanted_op, wanted_dims, wanted_elements, wanted_graph)| {
         wanted == name
+            && *wanted_graph == in_graph
             && wanted_op.as_deref() == op_name
             && wanted_dims.as_deref() == dims
             && *wanted_elements == elements
