@@ -78,7 +78,7 @@ pub(crate) fn profiler_cost(
             let spread = ONE_RUN * tpot_ns.median;
             let slowest = tpot_ns.max.max(tpot_ns.median + spread);
             let fastest = tpot_ns.min.min(tpot_ns.median - spread);
-            let added = [tpot_ns.median, slowest, fastest].map(|tpot| (period_ns - tpot).max(0.0));
+            let added = [tpot_ns.median, slowest, fastest].map(|tpot| period_ns - tpot);
             (ProfilerCostBasis::Baseline, source.clone(), added)
         }
         (None, Some(host_ns)) => {
@@ -86,7 +86,7 @@ pub(crate) fn profiler_cost(
         }
         (None, None) => return None,
     };
-    let scale = if loops > 0.0 { likely / loops } else { 1.0 };
+    let scale = if loops > 0.0 { likely.max(0.0) / loops } else { 1.0 };
     for kind in &mut events {
         kind.ns_each *= scale;
     }

@@ -86,7 +86,8 @@ pub fn analyze(traces: &[Trace], config: &Config) -> Analysis {
             );
             (joined(ledger), joined(launches), layers_and_copies, summaries)
         });
-    let dilation = config.baseline.as_ref().map(|baseline| Dilation::of(&step_table, baseline));
+    let baseline = config.baseline.as_ref();
+    let dilation = baseline.map(|baseline| Dilation::of(&step_table, &ledger, baseline));
     let quality = quality::judge(&quality::Inputs {
         traces: &traces,
         indexes: &indexes,

@@ -161,7 +161,7 @@ fn what_does_not_fit_is_said() {
     let analysis = analyze(&[pool_cast_run(3)], &Config::default());
     let model = ModelConfig::parse(GLM_5, Some(GLM_5_QUANT)).unwrap();
     let served = Deployment { batch: 4, tp: 4, ..four_bits() };
-    let gap = gap_of(&analysis, &model, "H200", &served, Some(40_000_000.0)).unwrap();
+    let gap = gap_of(&analysis, &model, "H200", &served, Some(80_000_000.0)).unwrap();
     for expected in [
         "TPOT is shorter than the GPU's busy time",
         "the steps have batch size 1, the bound is for 4",
@@ -172,8 +172,12 @@ fn what_does_not_fit_is_said() {
     }
     let remainder = gap.rows.last().unwrap();
     assert_eq!(remainder.kind, GapKind::Remainder);
-    // 40,000,000 - 89,677,782, two steps
-    assert_eq!(remainder.unprofiled_total_ns, Some(-99_355_564));
+    // 80,000,000 - 89,677,782, two steps
+    assert_eq!(remainder.unprofiled_total_ns, Some(-19_355_564));
+    // Below what its GPU computes and copies, TPOT is of other steps.
+    let gap = gap_of(&analysis, &model, "H200", &served, Some(40_000_000.0)).unwrap();
+    assert_eq!(gap.unprofiled, None);
+    assert!(gap.cautions[0].contains("it is not about these steps"), "{:?}", gap.cautions);
 }
 
 #[test]

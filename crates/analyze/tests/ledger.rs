@@ -134,13 +134,17 @@ fn gaps_between_nodes_of_one_graph_are_graph_gaps() {
     );
 }
 
-/// Step 1000..2000 with three copies 1000-1100, 1130-1200, 1210-1300 of one correlation id.
+/// Step 1000..2000: a norm 1000-1010, three copies 1010-1100, 1130-1200, 1210-1300 of one correlation id.
 fn three_copies(id: u64, call: Option<&str>) -> steptally_trace_model::Trace {
     one_step(1500, 2000, |mut dsl| {
         if let Some(call) = call {
             dsl = dsl.launch(call, 100..900, id);
         }
-        for time in [1000..1100, 1130..1200, 1210..1300] {
+        dsl = dsl
+            .launch("cudaLaunchKernel", 50..60, 77)
+            .kernel("rmsnorm", 1000..1010)
+            .correlation(77);
+        for time in [1010..1100, 1130..1200, 1210..1300] {
             dsl = dsl.memcpy_h2d(time, 8).correlation(id);
         }
         dsl
@@ -154,7 +158,8 @@ fn correlation_id_zero_is_none() {
     check_accounts(
         three_copies(0, None),
         &[
-            ("memcpy.h2d", 260),
+            ("norm", 10),
+            ("memcpy.h2d", 250),
             ("idle.unknown", 40),
             ("idle.between_steps", 300),
             ("idle.launch_latency", 400),
@@ -164,7 +169,8 @@ fn correlation_id_zero_is_none() {
     check_accounts(
         three_copies(1, None),
         &[
-            ("memcpy.h2d", 260),
+            ("norm", 10),
+            ("memcpy.h2d", 250),
             ("idle.graph_gap", 40),
             ("idle.between_steps", 300),
             ("idle.launch_latency", 400),
@@ -177,7 +183,12 @@ fn the_parts_of_one_copy_are_no_nodes_of_a_graph() {
     // The call ended at 900: up to 20 us later idle time counts as its latency.
     check_accounts(
         three_copies(1, Some("cudaMemcpyAsync")),
-        &[("memcpy.h2d", 260), ("idle.launch_latency", 440), ("idle.between_steps", 300)],
+        &[
+            ("norm", 10),
+            ("memcpy.h2d", 250),
+            ("idle.launch_latency", 440),
+            ("idle.between_steps", 300),
+        ],
     );
 }
 

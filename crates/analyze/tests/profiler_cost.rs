@@ -135,6 +135,30 @@ fn the_planted_cast_is_worth_without_the_profiler_what_the_fixed_program_lacks()
     }
 }
 
+/// The period without the profiler that each finding starts from.
+fn starts(analysis: &Analysis) -> Vec<f64> {
+    let all = analysis.findings.findings.iter().map(|finding| &finding.saving);
+    let all = all.chain(&analysis.findings.combined);
+    all.filter_map(|saving| Some(saving.unprofiled?.period_before_ns)).collect()
+}
+
+#[test]
+fn all_findings_start_from_the_same_step_without_the_profiler() {
+    let cast = "torch-h200/pool-cast.trace.json.gz";
+    assert_eq!(starts(&fixture_with(cast, &with_tpot(4.2e6))), [4.2e6, 4.2e6]);
+    let estimates = starts(&fixture(cast));
+    assert_eq!(estimates.len(), 2);
+    assert_eq!(estimates[0], estimates[1]);
+    // The profiled steps of this capture came out faster, 11.7 ms.
+    let eager = "sglang-h200/decode-eager-gpu-only-TP-0.trace.json.gz";
+    let analysis = fixture_with(eager, &with_tpot(14.2e6));
+    assert_eq!(starts(&analysis), [14.2e6]);
+    // Launches and their latency are 10.490 of 11.176 ms idle, so 12.84 of 14.2 - 0.520 = 13.68 ms.
+    let saving = finding(&analysis, "HOST001").saving.unprofiled.unwrap();
+    assert!((saving.period_after_ns - 1.36e6).abs() < 0.02e6, "{saving:?}");
+    assert!(saving.uncertainty_ns > 0.0);
+}
+
 #[test]
 fn idle_time_shrinks_in_the_proportion_of_the_steps() {
     // 1128.3 us of idle time between steps. Of the mean period of 2400.15 us the GPU is busy for 534.0,

@@ -174,7 +174,7 @@ fn side(input: &DiffInput) -> DiffSide {
         dilation_ratio: input
             .baseline
             .as_ref()
-            .and_then(|baseline| Dilation::of(steps, baseline).ok())
+            .and_then(|baseline| Dilation::of(steps, &input.ledger, baseline).ok())
             .map(|dilation| dilation.ratio),
         bound: if input.has_steps() { bound::bound(input, period, busy, tpot) } else { None },
     }

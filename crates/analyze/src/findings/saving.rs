@@ -100,6 +100,7 @@ pub(crate) fn work_out(
         let profiled = Profiled::new(facts.period_ns(), facts.busy_ns(), cost);
         lanes.shorten();
         let paces = profiled.paces(&lanes);
+        let profiled = profiled.at(paces.as_ref());
         for (saving, remedy) in savings.iter_mut().zip(remedies) {
             saving.unprofiled = match remedy {
                 Remedy::Change(changes) => {

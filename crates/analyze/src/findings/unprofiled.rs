@@ -6,6 +6,8 @@
 //! a TPOT, the recorded events tell. The fix is then replayed at that pace. Idle time that a fix would
 //! remove is cut in the proportion in which the step's idle time is.
 //!
+//! All fixes start from the same step: TPOT, or the estimate where there is none.
+//!
 //! Each is done three times, for what the profiler adds likely, at least and at most: the largest
 //! difference from the likely one is the uncertainty.
 
@@ -25,6 +27,8 @@ pub(super) struct Profiled {
     added_ns: [f64; 3],
     /// To the host, by the events.
     host_ns: Option<[f64; 3]>,
+    /// Periods without the profiler: likely, longest, shortest.
+    periods_ns: [f64; 3],
 }
 
 /// More than this share of a period off, a replay at any pace is of another step.
@@ -35,38 +39,38 @@ const GPU_BOUND: f64 = 1.1;
 impl Profiled {
     pub(super) fn new(period_ns: f64, busy_ns: f64, cost: &Cost) -> Self {
         let result = &cost.result;
-        Self {
-            period_ns,
-            busy_ns,
-            has_tpot: result.basis == ProfilerCostBasis::Baseline,
-            added_ns: [result.added_ns_per_step, result.least_ns_per_step, result.most_ns_per_step],
-            host_ns: cost.host_ns,
-        }
+        let has_tpot = result.basis == ProfilerCostBasis::Baseline;
+        let added_ns =
+            [result.added_ns_per_step, result.least_ns_per_step, result.most_ns_per_step];
+        let least = if has_tpot { 0.0 } else { busy_ns.min(period_ns) };
+        let periods_ns = added_ns.map(|added| (period_ns - added).max(least));
+        Self { period_ns, busy_ns, has_tpot, added_ns, host_ns: cost.host_ns, periods_ns }
     }
 
-    /// Periods without the profiler: likely, longest, shortest.
-    fn periods(self) -> [f64; 3] {
-        let least = if self.has_tpot { 0.0 } else { self.busy_ns.min(self.period_ns) };
-        self.added_ns.map(|added| (self.period_ns - added).max(least))
+    /// The same step for what is not replayed: without a TPOT a replay knows better how much of what
+    /// the profiler adds to the host is added to the step.
+    pub(super) fn at(self, paces: Option<&Paces>) -> Self {
+        let replayed = paces.map_or(self.periods_ns, |paces| paces.before_ns);
+        Self { periods_ns: if self.has_tpot { self.periods_ns } else { replayed }, ..self }
     }
 
     /// Of a fix that removes `ns` of the period's idle time at most.
     pub(super) fn less_idle(self, ns: f64) -> UnprofiledSaving {
         let idle = (self.period_ns - self.busy_ns).max(1.0);
-        let left = |period: f64| (period - self.busy_ns).clamp(0.0, idle) / idle;
-        summary(self.periods().map(|period| (period, period - (ns * left(period)).min(period))))
+        let left = |period: f64| (period - self.busy_ns).max(0.0) / idle;
+        summary(self.periods_ns.map(|period| (period, period - (ns * left(period)).min(period))))
     }
 
     /// Of a fix that removes `ns` at most in which the host of another rank is waited for: of a step
     /// that the hosts bound it is the same share without the profiler.
     pub(super) fn less_waiting(self, ns: f64) -> UnprofiledSaving {
         let share = (ns / self.period_ns.max(1.0)).min(1.0);
-        summary(self.periods().map(|period| (period, period * (1.0 - share))))
+        summary(self.periods_ns.map(|period| (period, period * (1.0 - share))))
     }
 
     /// Of a fix that shortens the period by `ns` at most, whatever the host does.
     pub(super) fn shorter(self, ns: f64) -> UnprofiledSaving {
-        summary(self.periods().map(|period| (period, period - ns.min(period))))
+        summary(self.periods_ns.map(|period| (period, period - ns.min(period))))
     }
 
     /// The pace of the host for what the profiler adds likely, least and most; `None` when a replay at
@@ -97,7 +101,9 @@ impl Profiled {
         for (before, pace) in before_ns.iter_mut().zip(paces) {
             (_, *before) = unchanged(lanes, pace)?;
         }
-        (off_ns <= FAR_OFF * before_ns[0]).then_some(Paces { paces, before_ns, off_ns })
+        let from_ns = if self.has_tpot { self.periods_ns } else { before_ns };
+        let close = off_ns <= FAR_OFF * before_ns[0];
+        close.then_some(Paces { paces, before_ns, from_ns, off_ns })
     }
 }
 
@@ -124,6 +130,8 @@ fn pace(lanes: &Lanes<'_>, wanted: f64) -> Option<Pace> {
 pub(super) struct Paces {
     paces: [Pace; 3],
     before_ns: [f64; 3],
+    /// The periods that savings are taken from: TPOT where it is known.
+    from_ns: [f64; 3],
     off_ns: f64,
 }
 
@@ -137,7 +145,8 @@ impl Paces {
         let mut periods = [(0.0, 0.0); 3];
         for (index, pace) in self.paces.into_iter().enumerate() {
             let (_, after) = lanes.periods(changes, pace)?;
-            periods[index] = (self.before_ns[index], after);
+            let from = self.from_ns[index];
+            periods[index] = (from, (from - (self.before_ns[index] - after)).max(0.0));
         }
         let saving = summary(periods);
         Some(UnprofiledSaving { uncertainty_ns: saving.uncertainty_ns + self.off_ns, ..saving })

@@ -152,7 +152,7 @@ fn unprofiled(
 ) -> Result<UnprofiledStep, String> {
     let tokens = match bound.deployment.speculation {
         Some(plan) => plan.accepted_tokens,
-        None => Dilation::of(&analysis.steps, baseline).map(|_| 1.0)?,
+        None => Dilation::of(&analysis.steps, &analysis.ledger, baseline).map(|_| 1.0)?,
     };
     let ledger = &analysis.ledger;
     let ns_per_step = baseline.tpot_ns.median * tokens;

@@ -552,6 +552,9 @@ fn profiler_dilation(inputs: &Inputs<'_>) -> Check {
         Some(Err(why)) if status == CheckStatus::Note => {
             (status, format!("{}; one was measured, but {why}", upper_bound()))
         }
+        Some(Err(why)) => {
+            (CheckStatus::Note, format!("the time per token without a profiler is not used: {why}"))
+        }
         None if status == CheckStatus::Note => (status, upper_bound()),
         _ => (status, String::new()),
     };

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use steptally_trace_model::manifest::{self, CaptureManifest};
 
-use super::StepTable;
+use super::{Account, AccountGroup, Ledger, StepTable};
 
 /// Time per output token without a profiler: the true cost of a step, which a trace cannot tell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -124,13 +124,20 @@ pub struct Dilation {
     pub tokens_per_s: Option<f64>,
 }
 
+/// A step cannot be shorter than its GPU works, but for what another run may differ by.
+const WORK_TOLERANCE: f64 = 1.1;
+/// A profiler makes no step faster: servers without one were measured to take up to 1.2 times as long
+/// by chance.
+const MOST_SLOWER: f64 = 3.0;
+
 impl Dilation {
     /// What `baseline` says about the selected steps.
     ///
     /// # Errors
-    /// Why it says nothing about them: they are no decode steps, of another batch size, or yield more
-    /// than one token per request.
-    pub fn of(steps: &StepTable, baseline: &Baseline) -> Result<Self, String> {
+    /// Why it says nothing about them: they are no decode steps, of another batch size, yield more
+    /// than one token per request, or cannot take as long: their GPU works for longer, or they are
+    /// far shorter although a profiler slowed them.
+    pub fn of(steps: &StepTable, ledger: &Ledger, baseline: &Baseline) -> Result<Self, String> {
         let (Some(selected), Some(period)) = (&steps.selected, steps.period_ns) else {
             return Err("there are no steps to compare TPOT with".to_owned());
         };
@@ -153,6 +160,25 @@ impl Dilation {
             return Err("period or TPOT is zero".to_owned());
         }
         let gpu_busy_ns = steps.gpu_busy_ns.map(|busy| busy.median);
+        // Kernels of collectives wait for other ranks, longer under a profiler.
+        let works = |account: &&Account| {
+            matches!(account.group, AccountGroup::Compute | AccountGroup::Memory)
+        };
+        let work_ns: f64 = ledger.accounts.iter().filter(works).map(|a| a.ns_per_step).sum();
+        if work_ns > WORK_TOLERANCE * tpot_ns {
+            return Err(format!(
+                "it is not about these steps: the GPU computes and copies in one for {:.2} times \
+                 as long",
+                work_ns / tpot_ns
+            ));
+        }
+        if tpot_ns > MOST_SLOWER * period.median {
+            return Err(format!(
+                "it is not about these steps: under the profiler, which slows them, they take {:.3} \
+                 of it",
+                period.median / tpot_ns
+            ));
+        }
         Ok(Self {
             period_ns: period.median,
             tpot_ns,

@@ -23,14 +23,14 @@ pub struct ProfilerCost {
     pub basis: ProfilerCostBasis,
     /// Of a baseline: `manifest` or `given`; of costs: what they were measured on.
     pub source: String,
-    /// What it likely adds.
+    /// What it likely adds; negative where steps without a profiler were measured to take longer.
     pub added_ns_per_step: f64,
     /// What it adds at least.
     pub least_ns_per_step: f64,
     /// What it adds at most.
     pub most_ns_per_step: f64,
-    /// The events of a step and what each costs, so that they add up to `added_ns_per_step`. Empty
-    /// for recorders whose costs were not measured.
+    /// The events of a step and what each costs, so that they add up to `added_ns_per_step` (to 0
+    /// where that is negative). Empty for recorders whose costs were not measured.
     pub events: Vec<EventCost>,
 }
 
@@ -121,7 +121,8 @@ pub struct Saving {
 /// What fixing a finding is worth without the profiler. See `profiler_cost` for what it rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct UnprofiledSaving {
-    /// Mean period without the profiler.
+    /// Period without the profiler, the same for all findings: TPOT where it is known, else an
+    /// estimate of the mean.
     pub period_before_ns: f64,
     /// Mean period after the fix.
     pub period_after_ns: f64,

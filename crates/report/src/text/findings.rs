@@ -95,11 +95,15 @@ fn profiler_cost(cost: &ProfilerCost) -> String {
     let range =
         format!("{} to {}", duration(cost.least_ns_per_step), duration(cost.most_ns_per_step));
     match cost.basis {
+        ProfilerCostBasis::Baseline if cost.added_ns_per_step < 0.0 => {
+            "without the profiler: by the TPOT without it, the recorded steps took no longer"
+                .to_owned()
+        }
         ProfilerCostBasis::Baseline => format!(
             "without the profiler: it adds {added} to a step ({range}), by the TPOT without it"
         ),
         ProfilerCostBasis::EventCosts => format!(
-            "without the profiler: an estimate; recording likely adds {added} to a step ({range}), by              what the recorded events cost on {}. Measure TPOT without it to be sure",
+            "without the profiler: an estimate; recording likely adds {added} to a step ({range}), by what the recorded events cost on {}. Measure TPOT without it to be sure",
             cost.source
         ),
     }
