@@ -68,6 +68,8 @@ fn times_by_layer_inside_graph_replays() {
     let second = &found.layers[1];
     assert_eq!((second.ns_per_step, second.kernels_per_step), (27.0, 4.0));
     assert_eq!((second.idle_ns_per_step, second.idle_before_ns_per_step), (5.0, 0.0));
+    // From a step's first work to the next one's: 1000 = 114 busy + 3 x 5 idle + the rest.
+    assert_eq!(found.idle_after_ns_per_step, Some(871.0));
     assert_eq!(found.layers.iter().map(|l| l.odd).collect::<Vec<_>>(), [true, false, false]);
     let roles: Vec<_> = found
         .roles

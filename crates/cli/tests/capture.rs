@@ -228,6 +228,11 @@ fn a_doctor_of_a_replay() {
     ] {
         assert!(stdout.contains(text), "{text}: {stdout}");
     }
+    let free = stdout.lines().find(|line| line.starts_with("  free on disk ")).unwrap();
+    assert!(free.ends_with(" GB") || free.ends_with(" MB"), "{free}");
+    for line in stdout.lines().filter(|line| !line.starts_with("  $ ")) {
+        assert!(line.chars().count() <= 120, "{line}");
+    }
     let (code, stdout, _) = run(&["doctor", "--url", &server.url, "--format", "json"]);
     assert_eq!(code, 0);
     let diagnosis: Value = serde_json::from_str(&stdout).unwrap();

@@ -101,6 +101,7 @@ impl<'a> Parser<'a> {
         let mut parts: Vec<String> = Vec::new();
         let mut part = String::new();
         let mut lambda = None;
+        let mut instance = "";
         while let Some(c) = self.rest.chars().next() {
             if matches!(c, ',' | '>') || (depth == 0 && c == '[') {
                 break;
@@ -134,6 +135,15 @@ impl<'a> Parser<'a> {
                         lambda = Some(parameters);
                     }
                 }
+                // nvcc's lambdas: `function(int)::[lambda(int) (instance 2)]`.
+                '[' => {
+                    let inside = self.bracketed('[', ']')?;
+                    let number = inside.rsplit_once("(instance ").map(|(_, number)| number);
+                    match number.filter(|_| inside.starts_with("lambda")) {
+                        Some(number) => instance = number.trim_end_matches(')'),
+                        None => part.push_str(&format!("[{inside}]")),
+                    }
+                }
                 _ => part.push(c),
             }
         }
@@ -148,6 +158,9 @@ impl<'a> Parser<'a> {
                 name = format!("{name}({})", Parser { rest: parameter }.path(depth + 1)?);
             }
             _ => {}
+        }
+        if !instance.is_empty() {
+            name = format!("{name}#{instance}");
         }
         Some(name.trim_start_matches('\u{1}').to_owned())
     }
@@ -283,6 +296,18 @@ mod tests {
             "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
             "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
         );
+    }
+
+    #[test]
+    fn lambdas_of_nvcc_stay_apart() {
+        let of = |number: u32| {
+            short_kernel_name(&format!(
+                "void clover::par_ranged2d_kernel<build_field(global_variables &)::[lambda(int, int) \
+                 (instance {number})]>(clover::Range2d, T1)"
+            ))
+        };
+        assert_eq!(of(1), "par_ranged2d_kernel<build_field#1>");
+        assert_eq!(of(2), "par_ranged2d_kernel<build_field#2>");
     }
 
     #[test]

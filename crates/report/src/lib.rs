@@ -26,6 +26,7 @@ pub use report::{Example, Input, InputFile, InputIssue, Report, SCHEMA_VERSION, 
 pub use roofline::{RooflineReport, roofline_schema};
 pub use saved::{SavedReport, SavedReportError, is_saved_report};
 pub use text::{
-    BenchComparison, BenchRow, BenchTable, TerminalStyle, bench_text, capture_text, diff_markdown,
-    diff_text, gap_markdown, gap_text, gate_line, inspection_text, roofline_text, terminal,
+    BenchComparison, BenchRow, BenchTable, TerminalStyle, bench_text, bytes, capture_text,
+    diff_markdown, diff_text, gap_markdown, gap_text, gate_line, inspection_text, roofline_text,
+    terminal,
 };

@@ -3,18 +3,27 @@
 
 use std::path::Path;
 
+use steptally_analyze::results::{Analysis, LedgerScope};
 use steptally_analyze::{Config, analyze};
 use steptally_import::{ImportOptions, import_path};
 use steptally_report::{Input, Report, TerminalStyle, Tool, terminal};
 
 /// The lines of a section of a fixture's report, title included.
 fn section(fixture: &str, title: &str, config: &Config) -> Vec<String> {
+    section_of(analysis(fixture, config), title)
+}
+
+fn analysis(fixture: &str, config: &Config) -> Analysis {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
     let import = import_path(&path, &ImportOptions::default()).unwrap();
+    analyze(&import.traces, config)
+}
+
+fn section_of(analysis: Analysis, title: &str) -> Vec<String> {
     let report = Report::new(
         Tool { name: "t".into(), version: "1".into() },
         Input { files: Vec::new(), issues: Vec::new() },
-        analyze(&import.traces, config),
+        analysis,
     );
     let style = TerminalStyle { width: 120, color: false, bars: false, top: 10 };
     let text = terminal(&report, &style);
@@ -37,7 +46,12 @@ fn alike_layers_are_one_row() {
             "  layers 1-5       76.3   14.3 %       16      8.1  mean of each",
         ]
     );
-    assert_eq!(text.len(), 6);
+    // With the last rows, idle is the ledger's: 572.3 + 8.3 + 5 x 8.1 + 1033.8 + 211.2 = 1866.1.
+    assert_eq!(
+        text[6],
+        "  end of step                                211.2  nothing runs until the next step"
+    );
+    assert_eq!(text.len(), 7);
 }
 
 #[test]
@@ -47,6 +61,15 @@ fn an_expectation_that_does_not_hold_is_said() {
     let words: Vec<&str> = lines.iter().flat_map(|line| line.split_whitespace()).collect();
     let text = words.join(" ");
     assert!(text.contains("the model has 12: each repeat holds 2 of them"), "{text}");
+}
+
+#[test]
+fn copies_of_a_window_are_not_called_per_step() {
+    let mut analysis = analysis("torch-h200/pool-cast.trace.json.gz", &Config::default());
+    assert!(section_of(analysis.clone(), "COPIES")[1].contains("us/step"));
+    analysis.ledger.scope = LedgerScope::WholeWindow;
+    let text = section_of(analysis, "COPIES");
+    assert!(text[1].contains("us/window") && !text[1].contains("us/step"), "{text:?}");
 }
 
 #[test]

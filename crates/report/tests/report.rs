@@ -311,6 +311,15 @@ fn what_passed_is_counted_and_what_did_not_is_shown() {
 }
 
 #[test]
+fn a_kind_is_written_in_words() {
+    let mut analysis = analysis();
+    let selected = Selected { kind: "profiler_step".into(), n: 4, batch_size: None };
+    analysis.steps.selected = Some(selected);
+    let text = terminal(&report(analysis), &STYLE);
+    assert!(text.contains("A profiler step takes 2.40 ms"), "{text}");
+}
+
+#[test]
 fn a_window_is_never_called_a_step() {
     let mut analysis = analysis();
     analysis.ledger.scope = LedgerScope::WholeWindow;

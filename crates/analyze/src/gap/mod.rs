@@ -277,7 +277,8 @@ fn cautions(analysis: &Analysis, inputs: &GapInputs<'_>, gap: &BoundGap) -> Vec<
     }
     let ranks = analysis.ranks.iter().filter_map(|rank| rank.world_size).max();
     if let Some(ranks) = ranks.filter(|ranks| *ranks != served.tp) {
-        list.push(format!("the trace is of {ranks} ranks, the bound is for {}", served.tp));
+        let ranks = if ranks == 1 { "one rank".to_owned() } else { format!("{ranks} ranks") };
+        list.push(format!("the trace is of {ranks}, the bound is for {}", served.tp));
     }
     list.extend(other_gpu(analysis, inputs.gpu));
     list.extend(inputs.measured.of_other_gpu(inputs.gpu));

@@ -37,6 +37,8 @@ pub(super) struct Totals {
     pub(super) prologue: PartSums,
     pub(super) layers: Vec<PartSums>,
     pub(super) epilogue: PartSums,
+    /// Time after the last work of a step, in which nothing ran.
+    pub(super) idle_after: i64,
     /// Duration and calls by position within a layer that is not odd.
     pub(super) roles: Vec<(i64, u64)>,
 }
@@ -48,6 +50,7 @@ impl Totals {
             prologue: PartSums::default(),
             layers: vec![PartSums::default(); layers],
             epilogue: PartSums::default(),
+            idle_after: 0,
             roles: vec![(0, 0); word],
         }
     }
@@ -104,6 +107,7 @@ impl Totals {
                 role.1 += 1;
             }
         }
+        self.idle_after += (within.end - reached).clamp_to_zero().as_ns();
     }
 }
 

@@ -36,6 +36,10 @@ pub struct Layers {
     pub layers: Vec<LayerTime>,
     /// After the last layer: final norm, head, sampling. `null` when no sequence repeats.
     pub epilogue: Option<LayerTime>,
+    /// Mean time per step in which nothing ran after its last work. With the idle time of prologue,
+    /// layers and epilogue it adds up to that of the `n` steps. `null` when no sequence repeats: then
+    /// no idle time is known by layer.
+    pub idle_after_ns_per_step: Option<f64>,
     /// Median over the layers of their GPU busy time per step.
     pub median_ns_per_step: f64,
     /// Layers that take more than 1.5 times the median, and more than 3 median absolute deviations

@@ -5,7 +5,7 @@ use std::path::Path;
 use steptally_capture::backend::install_hook;
 use steptally_capture::host::{HostSource, diagnose_host};
 use steptally_capture::{Advice, Availability, Diagnosis, diagnose};
-use steptally_report::{capture_text, to_json};
+use steptally_report::{bytes, capture_text, to_json};
 use steptally_trace_model::manifest::CaptureManifest;
 
 use super::{host, profile};
@@ -97,7 +97,7 @@ fn text(diagnosis: &Diagnosis) -> String {
             "traces readable",
             yes_no(diagnosis.output_readable, "yes", "no: --server-dir and a folder that both see"),
         ),
-        ("free on disk", format!("{} bytes", number(diagnosis.free_bytes))),
+        ("free on disk", diagnosis.free_bytes.map_or_else(|| "not known".to_owned(), bytes)),
         ("GPUs", if gpus.is_empty() { "none seen here".to_owned() } else { gpus.join(", ") }),
     ];
     for (name, value) in rows {
@@ -122,13 +122,14 @@ pub(super) fn instrument(advice: &Advice) -> String {
     };
     let chosen = if advice.chosen { "  <- take this" } else { "" };
     let mut out = format!("{}: {available}{chosen}\n", advice.instrument.to_uppercase());
-    for reason in &advice.reasons_for {
-        out.push_str(&format!("  + {reason}\n"));
+    let style = output::style(false, 0);
+    let costs = format!("costs: {}", advice.cost);
+    let blind_to = format!("cannot see: {}", advice.blind_to);
+    let reasons = (advice.reasons_for.iter().map(|reason| format!("+ {reason}")))
+        .chain(advice.reasons_against.iter().map(|reason| format!("- {reason}")));
+    for line in reasons.chain([costs, blind_to]) {
+        out.push_str(&format!("  {}\n", style.wrap(&line, 4)));
     }
-    for reason in &advice.reasons_against {
-        out.push_str(&format!("  - {reason}\n"));
-    }
-    out.push_str(&format!("  costs: {}\n  cannot see: {}\n", advice.cost, advice.blind_to));
     for line in &advice.how {
         out.push_str(&format!("  $ {line}\n"));
     }

@@ -1,14 +1,16 @@
 //! `steptally doctor --host`: what this machine offers for capturing, as text.
 
 use steptally_capture::host::{GpuCounters, HostDiagnosis, HostServer, Machine, Started};
+use steptally_report::bytes;
 
 use super::doctor::instrument;
 use crate::failure::list;
+use crate::output;
 
 /// Everything that was found.
 pub(super) fn text(found: &HostDiagnosis) -> String {
     let mut out = "MACHINE\n".to_owned();
-    let free = found.free_bytes.map_or_else(|| "not known".to_owned(), |n| format!("{n} bytes"));
+    let free = found.free_bytes.map_or_else(|| "not known".to_owned(), bytes);
     for (name, value) in machine_rows(&found.machine).into_iter().chain([("free on disk", free)]) {
         out.push_str(&row(name, &value));
     }
@@ -29,7 +31,7 @@ pub(super) fn text(found: &HostDiagnosis) -> String {
 }
 
 pub(super) fn row(name: &str, value: &str) -> String {
-    format!("  {name:<18}{value}\n")
+    format!("  {name:<18}{}\n", output::style(false, 0).wrap(value, 20))
 }
 
 fn machine_rows(machine: &Machine) -> Vec<(&'static str, String)> {

@@ -84,7 +84,7 @@ fn baseline_text(before: &Baseline) -> String {
     let (tpot, shape) = (before.tpot_ns, before.shape);
     format!(
         "Without a profiler an output token takes {} (TPOT, median of {}, {} to {}; batch size {}, \
-         {} tokens in, {} out): {} tokens/s; the first takes {}.",
+         {} tokens in, {} out). The first takes {}: with it, {} tokens/s.",
         duration(tpot.median),
         counted(tpot.n, "request"),
         duration(tpot.min),
@@ -92,8 +92,8 @@ fn baseline_text(before: &Baseline) -> String {
         shape.batch_size,
         count(u64::from(shape.input_len)),
         count(u64::from(shape.output_len)),
-        three_digits(before.tokens_per_s),
         duration(before.ttft_ns.median),
+        three_digits(before.tokens_per_s),
     )
 }
 
@@ -170,7 +170,7 @@ mod tests {
             "REPLAY  of a recording: no GPU ran, times are those of the recorded server.\n\
              SGLang 0.5.16, /srv/model/A, TP 2, CUDA graphs, KV cache of 131,072 tokens, at http://127.0.0.1:30000\n\
              Without a profiler an output token takes 1.14 ms (TPOT, median of 3 requests, 1.11 ms to 1.15 ms; \
-             batch size 1, 512 tokens in, 128 out): 800 tokens/s; the first takes 17.0 ms.\n\
+             batch size 1, 512 tokens in, 128 out). The first takes 17.0 ms: with it, 800 tokens/s.\n\
              PROBLEM  it broke (hint: mend it)\n"
         );
         assert_eq!(capture_text(&CaptureManifest::default(), &style), "");

@@ -6,8 +6,8 @@ use steptally_analyze::results::{Analysis, CopySummary, SizeTrend};
 use super::shapes::shapes;
 use super::style::{TerminalStyle, Tone, printable};
 use super::table::{Fit, Table};
-use super::title;
 use super::units::{TimeUnit, bytes, calls, percent, percent_rough, three_digits};
+use super::{per, title};
 
 /// Shares of the period below this are not worth a row, unless a whole pool is moved, or copies were
 /// asked for.
@@ -24,7 +24,7 @@ pub(super) fn copies(analysis: &Analysis, style: &TerminalStyle) -> String {
     let unit = TimeUnit::for_largest(first.ns_per_step);
     let mut table = Table::default()
         .column("what", Fit::Flexible(14))
-        .column(format!("{}/step", unit.name), Fit::Number)
+        .column(format!("{}/{}", unit.name, per(analysis)), Fit::Number)
         .column("share", Fit::Number)
         .column("calls", Fit::Number)
         .column("moved/call", Fit::Number)

@@ -55,7 +55,7 @@ fn verdict(
     let step = match selected.kind.as_str() {
         kind @ ("extend" | "idle") => format!("An {kind} step"),
         kind @ ("decode" | "mixed" | "verify" | "draft") => format!("A {kind} step"),
-        kind if kind.ends_with("step") => format!("A {}", printable(kind)),
+        kind if kind.ends_with("step") => format!("A {}", printable(&kind.replace('_', " "))),
         other => format!("A step \"{}\"", printable(other)),
     };
     let mut text = format!("{step} takes {}", duration(period.median));

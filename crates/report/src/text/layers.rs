@@ -46,10 +46,18 @@ pub(super) fn layers(analysis: &Analysis, style: &TerminalStyle) -> String {
                 unit.format(of(|time| time.ns_per_step)),
                 percent(of(|time| time.ratio)),
                 calls(of(|time| time.kernels_per_step)),
-                unit.format(of(|time| time.idle_ns_per_step + time.idle_before_ns_per_step)),
+                found.idle_after_ns_per_step.map_or_else(String::new, |_| {
+                    unit.format(of(|time| time.idle_ns_per_step + time.idle_before_ns_per_step))
+                }),
                 remarks.join(", "),
             ],
         );
+    }
+    if let Some(idle) = found.idle_after_ns_per_step.filter(|idle| *idle > 0.0) {
+        let nothing = String::new;
+        let cells = ["end of step".to_owned(), nothing(), nothing(), nothing(), unit.format(idle)];
+        let remark = "nothing runs until the next step".to_owned();
+        table.row(Tone::Plain, cells.into_iter().chain([remark]).collect());
     }
     format!("{}{}", title(style, "LAYERS", &note(found)), table.render(style))
 }

@@ -31,6 +31,7 @@ pub use diff::{diff_markdown, diff_text, gate_line};
 pub use inspection::inspection_text;
 pub use roofline::roofline_text;
 pub use style::TerminalStyle;
+pub use units::bytes;
 
 use steptally_analyze::Section;
 use steptally_analyze::results::{Analysis, LedgerScope, RankSummary};

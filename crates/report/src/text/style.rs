@@ -48,7 +48,8 @@ impl TerminalStyle {
 
     /// `text` broken at spaces to fit, every line after the first indented by `indent`; the first
     /// has `indent` already used up by what stands before it.
-    pub(crate) fn wrap(&self, text: &str, indent: usize) -> String {
+    #[must_use]
+    pub fn wrap(&self, text: &str, indent: usize) -> String {
         let room = self.columns().saturating_sub(indent).max(20);
         let mut out = String::new();
         let mut used = 0;

@@ -88,7 +88,8 @@ pub(crate) fn percent_rough(ratio: f64) -> String {
 }
 
 /// A size: `231 KB`, `1.20 GB` (powers of ten).
-pub(crate) fn bytes(bytes: u64) -> String {
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
     let value = bytes as f64;
     match bytes {
         0..1_000 => format!("{bytes} B"),
