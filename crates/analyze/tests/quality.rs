@@ -191,6 +191,56 @@ fn files_of_unknown_ranks_are_one_run_only_when_recorded_at_one_time() {
     assert_eq!(refused.code, "unrelated_files");
 }
 
+#[test]
+fn kernels_without_time_or_name_lower_the_grade() {
+    // Of 20 kernels 4 end where they start: 20 %. A fifth has the name of a missing string.
+    let mut dsl = steps(16, 0);
+    for step in 16..20 {
+        let at = step * 1000;
+        dsl = dsl
+            .range("step[DECODE bs=1]", at..at + 500)
+            .launch("cudaLaunchKernel", at + 10..at + 20, step as u64)
+            .kernel(if step == 18 { "string 382" } else { "nvjet_a" }, at + 100..at + 100)
+            .correlation(step as u64);
+    }
+    let analysis = run(dsl.build());
+    check(&analysis, "kernels_without_duration", CheckStatus::Warn, 4);
+    check(&analysis, "kernels_without_name", CheckStatus::Warn, 1);
+    assert_eq!(analysis.quality.grade, Grade::D);
+    check(&run(steps(20, 0).build()), "kernels_without_duration", CheckStatus::Pass, 0);
+    // Recorded in whole microseconds a short kernel takes 0, which is no defect; all of them is.
+    let coarse = |n: i64| {
+        let mut dsl = TraceDsl::rank(0);
+        for at in (0..10).map(|at| at * 10_000) {
+            dsl = dsl.kernel("nvjet_a", at..at + if at < n * 10_000 { 0 } else { 5000 });
+        }
+        run(dsl.build())
+    };
+    check(&coarse(2), "kernels_without_duration", CheckStatus::Pass, 0);
+    check(&coarse(10), "kernels_without_duration", CheckStatus::Warn, 10);
+}
+
+#[test]
+fn a_mark_far_longer_than_the_gpu_work_is_said() {
+    // 465 ms marked, 463 of them in one copy; the GPU work spans 10 ms.
+    let ms = 1_000_000;
+    let trace = TraceDsl::rank(0)
+        .range("step[DECODE bs=32]", 0..465 * ms)
+        .launch("hipMemcpyWithStream", ms..464 * ms, 1)
+        .memcpy_h2d(453 * ms..454 * ms, 128)
+        .correlation(1)
+        .launch("hipLaunchKernel", 464 * ms..464 * ms + 100, 2)
+        .kernel("nvjet_a", 454 * ms..463 * ms)
+        .correlation(2)
+        .build();
+    let analysis = run(trace);
+    check(&analysis, "marks_beyond_gpu_work", CheckStatus::Warn, 1);
+    let said = "a mark lasts 465000 us (463000 us of it in one hipMemcpyWithStream), and all GPU work \
+                recorded spans 10000 us";
+    assert!(analysis.steps.explanation.contains(said), "{}", analysis.steps.explanation);
+    check(&run(steps(20, 0).build()), "marks_beyond_gpu_work", CheckStatus::Pass, 0);
+}
+
 /// Marked decode steps of these periods in us, the GPU idle only after the first 98 us; one more at
 /// the end.
 fn busy_steps(periods: &[i64]) -> TraceDsl {

@@ -2,11 +2,11 @@
 
 use steptally_trace_model::{Nanos, ThreadId, Timestamp, Trace};
 
-use super::Inputs;
+use super::{Inputs, kernels};
 use crate::gpu::{GpuKind, Lane};
 use crate::links::{ApiClass, ApiIndex, NO_OP, OpTree};
 use crate::results::{AccountGroup, Check, CheckStatus, LedgerScope, LeftOut, Step};
-use crate::steps::OUTLIER_FACTOR;
+use crate::steps::{self, OUTLIER_FACTOR, count_marks};
 
 /// Idle beyond this share of the period deserves a word about what a profiler does to it.
 const IDLE_SHARE: f64 = 0.3;
@@ -42,6 +42,8 @@ pub(super) fn all(inputs: &Inputs<'_>) -> Vec<Check> {
             out.duplicate_count
         }),
         impossible_durations(inputs),
+        kernels::without_duration(inputs),
+        kernels::without_name(inputs),
         clock_skew(inputs),
         missing_ranks(inputs),
         ranks_without_gpu_work(inputs),
@@ -50,6 +52,7 @@ pub(super) fn all(inputs: &Inputs<'_>) -> Vec<Check> {
         unknown_idle(inputs),
         steps_without_gpu_work(inputs),
         window_edges(inputs),
+        marks_beyond_gpu_work(inputs),
         mixed_batch_sizes(inputs),
         opaque_graphs(inputs),
         unused_devices(inputs),
@@ -67,7 +70,13 @@ fn check(code: &str, status: CheckStatus, count: u64, of: Option<u64>, effect: S
 }
 
 /// Fails with `status` when anything is counted, else passes.
-fn counted(code: &str, status: CheckStatus, count: u64, of: u64, effect: String) -> Check {
+pub(super) fn counted(
+    code: &str,
+    status: CheckStatus,
+    count: u64,
+    of: u64,
+    effect: String,
+) -> Check {
     if of == 0 {
         return check(code, CheckStatus::NotApplicable, 0, Some(0), String::new());
     }
@@ -381,6 +390,14 @@ fn window_edges(inputs: &Inputs<'_>) -> Check {
     )
 }
 
+fn marks_beyond_gpu_work(inputs: &Inputs<'_>) -> Check {
+    let marked = inputs.traces.iter().filter(|trace| count_marks(trace, inputs.config) > 0).count();
+    let beyond = steps::marks_beyond_gpu_work(inputs.lanes, inputs.config);
+    let effect = beyond.first().cloned().unwrap_or_default();
+    let (count, of) = (beyond.len() as u64, marked as u64);
+    counted("marks_beyond_gpu_work", CheckStatus::Warn, count, of, effect)
+}
+
 fn mixed_batch_sizes(inputs: &Inputs<'_>) -> Check {
     let selected = || inputs.steps.steps.iter().filter(|step| step.selected);
     let known: Vec<u64> = selected().filter_map(|step| step.batch_size).collect();
@@ -487,8 +504,7 @@ fn uncategorised(inputs: &Inputs<'_>) -> Check {
 /// Recorders before 2.4 wrote whole microseconds.
 fn resolution(inputs: &Inputs<'_>) -> Check {
     let lanes = || inputs.lanes.iter().filter(|lane| lane.ops.len() >= 10);
-    let whole = |at: Timestamp| at.as_ns() % 1000 == 0;
-    let coarse = lanes().filter(|l| l.ops.iter().all(|op| whole(op.start) && whole(op.end)));
+    let coarse = lanes().filter(|lane| kernels::is_coarse(lane));
     counted(
         "microsecond_timestamps",
         CheckStatus::Note,

@@ -2,6 +2,7 @@
 
 mod checks;
 mod gate;
+mod kernels;
 mod refusal;
 
 use steptally_trace_model::Trace;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use steptally_trace_model::interval::Interval;
-use steptally_trace_model::{RangeKind, StringId, Timestamp, Trace};
+use steptally_trace_model::{Nanos, RangeKind, StringId, Timestamp, Trace};
 
 use super::grammar::{self, Grammar, MarkText};
 use super::{DetectedStep, Detection, Mark};
@@ -11,6 +11,9 @@ use crate::Config;
 use crate::gpu::Lane;
 use crate::links::ApiIndex;
 use crate::results::Confidence;
+
+/// A mark so many times as long as all GPU work is about something else.
+const BEYOND_FACTOR: i64 = 3;
 
 type Marks = BTreeMap<Grammar, Vec<(Mark, MarkText)>>;
 
@@ -29,17 +32,60 @@ pub(super) fn detect(lanes: &[Lane<'_>], apis: &[&ApiIndex], config: &Config) ->
     }
     let has_work =
         |lanes: &Vec<Vec<DetectedStep>>| lanes.iter().flatten().any(|step| step.start.is_some());
-    let (grammar, lanes) = mapped.into_iter().find(|(_, lanes)| has_work(lanes))?;
-    let count: usize = lanes.iter().map(Vec::len).sum();
+    let (grammar, steps) = mapped.into_iter().find(|(_, steps)| has_work(steps))?;
+    let count: usize = steps.iter().map(Vec::len).sum();
+    let beyond = marks_beyond_gpu_work(lanes, config).into_iter().next();
     Some(Detection {
         detected_by: grammar.code(),
         confidence: Confidence::High,
         explanation: format!(
-            "{count} {}, mapped to the GPU by the correlation ids of what was launched inside them",
-            grammar.describe()
+            "{count} {}, mapped to the GPU by the correlation ids of what was launched inside them{}",
+            grammar.describe(),
+            beyond.map_or(String::new(), |beyond| format!("; {beyond}"))
         ),
-        lanes,
+        lanes: steps,
     })
+}
+
+/// Marks of which the recorded GPU work explains next to nothing, on whatever GPU of their process:
+/// how long the longest is, and in which call its thread spent most of it.
+pub(crate) fn marks_beyond_gpu_work(lanes: &[Lane<'_>], config: &Config) -> Vec<String> {
+    let longest = |lane: &Lane<'_>| lane.span().map(|span| span.length());
+    let is_longest = |lane: &&Lane<'_>| {
+        let same = lanes.iter().filter(|other| std::ptr::eq(other.trace, lane.trace));
+        same.map(longest).max() == Some(longest(lane))
+    };
+    lanes.iter().filter(is_longest).filter_map(|lane| mark_beyond_gpu_work(lane, config)).collect()
+}
+
+fn mark_beyond_gpu_work(lane: &Lane<'_>, config: &Config) -> Option<String> {
+    let trace = lane.trace;
+    let span = lane.span()?.length();
+    let marks = marks_by_grammar(trace, config).into_values().next()?;
+    let longest = marks.iter().map(|(mark, _)| mark).max_by_key(|mark| mark.interval.length())?;
+    let length = longest.interval.length();
+    if length.as_ns() < BEYOND_FACTOR.saturating_mul(span.as_ns()) {
+        return None;
+    }
+    let calls = &trace.api_calls;
+    let call = (0..calls.len())
+        .filter(|&row| {
+            calls.thread[row] == longest.thread
+                && longest.interval.start <= calls.start[row]
+                && calls.start[row] < longest.interval.end
+        })
+        .max_by_key(|&row| calls.duration[row]);
+    let micros = |length: Nanos| length.as_ns() / 1000;
+    let spent = call.map_or(String::new(), |call| {
+        let name = trace.text(calls.name[call]);
+        format!(" ({} us of it in one {name})", micros(calls.duration[call]))
+    });
+    Some(format!(
+        "a mark lasts {} us{spent}, and all GPU work recorded spans {} us: what the host did in the \
+         rest, or waited for, is in none of these numbers",
+        micros(length),
+        micros(span)
+    ))
 }
 
 /// Whether `trace` has any mark of a step at all, with GPU work or without.

@@ -26,7 +26,7 @@ use crate::links::ApiIndex;
 use crate::results::Confidence;
 
 pub(crate) use grammar::StepKind;
-pub(crate) use marks::count_marks;
+pub(crate) use marks::{count_marks, marks_beyond_gpu_work};
 pub(crate) use select::{LaneSteps, LeftOutSteps, OUTLIER_FACTOR, Selection, select, step_table};
 
 /// A step as detected on one lane.
