@@ -317,6 +317,7 @@ fn a_kind_is_written_in_words() {
     analysis.steps.selected = Some(selected);
     let text = terminal(&report(analysis), &STYLE);
     assert!(text.contains("A profiler step takes 2.40 ms"), "{text}");
+    assert!(text.contains("mean of 4 profiler steps"), "{text}");
 }
 
 #[test]

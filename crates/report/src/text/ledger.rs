@@ -93,7 +93,7 @@ fn heading(analysis: &Analysis, style: &TerminalStyle) -> String {
         let kind = analysis.steps.selected.as_ref().map_or("", |selected| &selected.kind);
         let noun = match kind {
             "" => "step".to_owned(),
-            kind if kind.ends_with("step") => printable(kind),
+            kind if kind.ends_with("step") => printable(&kind.replace('_', " ")),
             kind => printable(&format!("{kind} step")),
         };
         let note = format!("mean of {}", counted(ledger.n, &noun));
