@@ -64,6 +64,8 @@ pub(crate) fn launches(views: &[LaneView<'_>]) -> Launches {
         kernel_launches_per_step: per_step(&|class, _| class == ApiClass::Launch),
         graph_launches_per_step: per_step(&|class, _| class == ApiClass::GraphLaunch),
         graph_step_ratio: (steps > 0).then(|| graph_steps as f64 / steps as f64),
+        graph_time_ratio: (steps > 0 && depths.work_ns > 0)
+            .then(|| depths.graph_ns as f64 / depths.work_ns as f64),
         syncs_per_step: blocking as f64 / n,
         allocations_per_step: per_step(&|_, name| allocates(name)),
         api_ns_per_step: calls.values().flat_map(|(_, d)| d).sum::<i64>() as f64 / n,
@@ -133,6 +135,9 @@ struct Queue {
     delays: Vec<i64>,
     latencies: Vec<i64>,
     depths: Vec<i64>,
+    /// Durations of all work, and of what graph launches asked for.
+    work_ns: i64,
+    graph_ns: i64,
 }
 
 /// Delays and queue depths of the work in the accounted windows, first work of each launch only.
@@ -142,7 +147,7 @@ fn queue(views: &[LaneView<'_>]) -> Queue {
         let trace = view.lane.trace;
         let (mut hint, mut reached) = (0, Timestamp::MIN);
         let mut begun: HashSet<u64> = HashSet::new();
-        let mut last = None;
+        let (mut last, mut in_graph) = (None, false);
         let (mut called, mut started): (Vec<Timestamp>, Vec<Timestamp>) = (Vec::new(), Vec::new());
         let mut windows = view.windows.iter().peekable();
         for op in &view.lane.ops {
@@ -152,7 +157,16 @@ fn queue(views: &[LaneView<'_>]) -> Queue {
             // Nodes of a graph mostly follow one another: the set is asked only at a change.
             let first =
                 last != Some(correlation) && correlation.value().is_some_and(|id| begun.insert(id));
+            if last != Some(correlation) {
+                let class = view.api.class_of_launch(trace, correlation);
+                in_graph = class == Some(ApiClass::GraphLaunch);
+            }
             last = Some(correlation);
+            if inside {
+                let length = (op.end - op.start).as_ns();
+                queue.work_ns += length;
+                queue.graph_ns += if in_graph { length } else { 0 };
+            }
             if inside
                 && first
                 && let Some(call) = view.api.call_near(correlation, &mut hint)

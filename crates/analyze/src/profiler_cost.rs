@@ -60,7 +60,7 @@ pub(crate) struct Cost {
 }
 
 /// What recording adds to the selected steps of mean `period_ns`; `None` when nothing tells.
-/// `tpot` is the TPOT of these steps without a profiler; `graphs` whether they launch graphs.
+/// `tpot` is the TPOT of these steps without a profiler; `graphs` whether most of their work is in graphs.
 pub(crate) fn profiler_cost(
     views: &[LaneView<'_>],
     period_ns: f64,

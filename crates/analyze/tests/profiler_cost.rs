@@ -92,6 +92,29 @@ fn nodes_of_a_graph_have_a_cost_of_their_own() {
 }
 
 #[test]
+fn one_graph_in_an_eager_step_does_not_make_it_a_graph_step() {
+    // 200 ns of 180,200 are a graph's: the factor is that of eager steps, 0 to 9 times.
+    let dsl = steps(TraceFormat::TorchProfiler, |mut dsl, at, id| {
+        dsl = dsl
+            .graph_launch(at + 100..at + 200, id)
+            .kernel("rmsnorm", at + 100_000..at + 100_200)
+            .correlation(id);
+        for n in 1..3i64 {
+            let call = at + n * 1_000;
+            dsl = dsl
+                .launch("cudaLaunchKernel", call..call + 200, id + n as u64)
+                .kernel("nvjet_a", at + 100_000 + n * 100_000..at + 190_000 + n * 100_000)
+                .correlation(id + n as u64);
+        }
+        dsl
+    });
+    // Three launches and the mark: 3 x 1800 + 1300 = 6700 ns in a loop.
+    let found = cost(dsl, &Config::default()).unwrap();
+    assert_eq!(found.added_ns_per_step, 13_400.0);
+    assert_eq!(found.least_ns_per_step, 0.0);
+}
+
+#[test]
 fn a_tpot_goes_before_the_table() {
     // A period of 1 ms, a TPOT of 0.9 ms that another run would give within 5 %.
     for format in [TraceFormat::TorchProfiler, TraceFormat::NsysSqlite] {

@@ -62,6 +62,12 @@ impl Facts<'_> {
         self.steps.gpu_busy_ns.map_or(0.0, |busy| busy.mean)
     }
 
+    /// Whether most of what the GPU does is in graphs: a step may launch one and do all else
+    /// without.
+    pub(crate) fn mostly_in_graphs(&self) -> bool {
+        self.launches.graph_time_ratio.is_some_and(|ratio| ratio > 0.5)
+    }
+
     /// Mean period.
     pub(crate) fn period_ns(&self) -> f64 {
         if self.ledger.n == 0 {
@@ -142,8 +148,7 @@ fn cost_of_recording(facts: &Facts<'_>) -> Option<Cost> {
     if facts.quality.refused.is_some() || facts.ledger.scope != LedgerScope::Steps {
         return None;
     }
-    let graphs = facts.launches.graph_step_ratio.is_some_and(|ratio| ratio > 0.5);
-    profiler_cost(facts.views, facts.period_ns(), facts.tpot, graphs)
+    profiler_cost(facts.views, facts.period_ns(), facts.tpot, facts.mostly_in_graphs())
 }
 
 /// A rule about steps says nothing where there are none or the trace supports no verdict.

@@ -23,8 +23,8 @@ pub(crate) enum Remedy {
     /// for the host.
     LessIdle { period_ns: f64 },
     /// It shortens the period by at most this many ns per step, in which ranks wait for the host of
-    /// another, and removes this much waiting of kernels.
-    LessWaiting { period_ns: f64, gpu_ns: f64 },
+    /// another. Their kernels wait in it, which is no work: no GPU time is removed.
+    LessWaiting { period_ns: f64 },
     /// No saving is claimed.
     None,
 }
@@ -77,9 +77,10 @@ pub(crate) fn work_out(
     let mut savings: Vec<Saving> = (remedies.iter())
         .map(|remedy| match remedy {
             Remedy::Change(changes) => lanes.simulate(changes, error),
-            Remedy::UpperBound { period_ns, gpu_ns }
-            | Remedy::LessWaiting { period_ns, gpu_ns } => at_most(*gpu_ns, *period_ns),
-            Remedy::LessIdle { period_ns } => at_most(0.0, *period_ns),
+            Remedy::UpperBound { period_ns, gpu_ns } => at_most(*gpu_ns, *period_ns),
+            Remedy::LessWaiting { period_ns } | Remedy::LessIdle { period_ns } => {
+                at_most(0.0, *period_ns)
+            }
             Remedy::None => Saving::default(),
         })
         .collect();
@@ -108,7 +109,7 @@ pub(crate) fn work_out(
                 }
                 Remedy::UpperBound { period_ns, .. } => Some(profiled.shorter(*period_ns)),
                 Remedy::LessIdle { period_ns } => Some(profiled.less_idle(*period_ns)),
-                Remedy::LessWaiting { period_ns, .. } => Some(profiled.less_waiting(*period_ns)),
+                Remedy::LessWaiting { period_ns } => Some(profiled.less_waiting(*period_ns)),
                 Remedy::None => None,
             };
         }

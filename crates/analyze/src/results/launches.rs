@@ -17,6 +17,9 @@ pub struct Launches {
     pub graph_launches_per_step: f64,
     /// Share of the selected steps in which a graph was launched; `null` without API calls.
     pub graph_step_ratio: Option<f64>,
+    /// Share of the GPU's time (sum of durations) in work that graph launches asked for; `null`
+    /// without API calls or work.
+    pub graph_time_ratio: Option<f64>,
     /// Calls in which the host waits for the GPU, per step.
     pub syncs_per_step: f64,
     /// Calls that allocate or free device memory, per step.

@@ -2,6 +2,7 @@
 
 use steptally_analyze::results::{
     Analysis, Evidence, Finding, ProfilerCost, ProfilerCostBasis, Saving, SavingMethod,
+    UnprofiledSaving,
 };
 
 use super::style::{TerminalStyle, Tone, printable};
@@ -75,15 +76,24 @@ fn worth(saving: &Saving) -> String {
             _ => format!("the profiled step at best {step} (upper bound)"),
         });
     }
-    if let Some(without) = &saving.unprofiled {
+    let bounded = saving.method == SavingMethod::UpperBound;
+    let claims = |without: &&UnprofiledSaving| {
+        let saved = without.period_before_ns - without.period_after_ns;
+        !bounded || saved >= 0.01 * without.period_before_ns
+    };
+    if let Some(without) = saving.unprofiled.as_ref().filter(claims) {
         let (before, after) = (without.period_before_ns, without.period_after_ns);
-        let at_best = if saving.method == SavingMethod::UpperBound { "at best " } else { "" };
+        let at_best = if bounded { "at best " } else { "" };
+        // A bound that holds for any period has no uncertainty of its own.
+        let uncertainty = match without.uncertainty_ns {
+            0.0 => String::new(),
+            ns => format!(" ± {}", duration(ns)),
+        };
         parts.push(format!(
-            "without the profiler {at_best}{} -> {} ({} ± {} less)",
+            "without the profiler {at_best}{} -> {} ({}{uncertainty} less)",
             duration(before),
             duration(after),
             duration((before - after).max(0.0)),
-            duration(without.uncertainty_ns)
         ));
     }
     parts.join("; ")
@@ -101,6 +111,12 @@ fn profiler_cost(cost: &ProfilerCost) -> String {
         }
         ProfilerCostBasis::Baseline => format!(
             "without the profiler: it adds {added} to a step ({range}), by the TPOT without it"
+        ),
+        ProfilerCostBasis::EventCosts if cost.least_ns_per_step <= 0.0 => format!(
+            "without the profiler: an estimate; recording likely adds {added} to a step ({range}), by what the \
+             recorded events cost on {}, but eager steps vary by more than that from run to run, and may be longer \
+             without it. Only TPOT without it tells",
+            cost.source
         ),
         ProfilerCostBasis::EventCosts => format!(
             "without the profiler: an estimate; recording likely adds {added} to a step ({range}), by what the recorded events cost on {}. Measure TPOT without it to be sure",

@@ -80,7 +80,10 @@ fn verdict(
     }
     let mostly_idle = group_ratio(&analysis.ledger.accounts, AccountGroup::Idle);
     text.push_str(match (analysis.dilation, mostly_idle) {
-        (None, Some(idle)) if idle > 0.5 => ", as profiled; without the profiler likely faster.",
+        (None, Some(idle)) if idle > 0.5 && is_slowed(analysis) => {
+            ", as profiled; without the profiler likely faster."
+        }
+        (None, Some(idle)) if idle > 0.5 => ", as profiled; without the profiler it may differ.",
         _ => ", as profiled.",
     });
     let mut out = style.paint(Tone::Strong, &style.wrap(&text, 0));
@@ -272,6 +275,12 @@ fn without_profiler(dilation: &Dilation) -> String {
     text
 }
 
+/// Whether what recording adds at least is known to be something. Eager steps vary by more from
+/// request to request.
+fn is_slowed(analysis: &Analysis) -> bool {
+    analysis.findings.profiler_cost.as_ref().is_some_and(|cost| cost.least_ns_per_step > 0.0)
+}
+
 /// The warning that a profiler stretches what the host does, where nobody measured by how much.
 fn dilation(analysis: &Analysis, style: &TerminalStyle) -> String {
     let idle = group_ratio(&analysis.ledger.accounts, AccountGroup::Idle).unwrap_or(0.0);
@@ -280,8 +289,14 @@ fn dilation(analysis: &Analysis, style: &TerminalStyle) -> String {
         return String::new();
     }
     let label = "CAUTION";
-    let text = "most of the step is idle, and a profiler slows the host: without it the idle time \
-                and the period are shorter, by up to a few times. Take idle as an upper bound, GPU \
-                times as they are, and measure TPOT without the profiler before acting on idle.";
+    let text = if is_slowed(analysis) {
+        "most of the step is idle, and a profiler slows the host: without it the idle time and the \
+         period are shorter, by up to a few times. Take idle as an upper bound, GPU times as they \
+         are, and measure TPOT without the profiler before acting on idle."
+    } else {
+        "most of the step is idle, and a profiler slows the host: without it the idle time and the \
+         period may be shorter, by up to a few times, or hardly differ. Take GPU times as they are, \
+         and measure TPOT without the profiler before acting on idle."
+    };
     format!("{}  {}\n", style.paint(Tone::Warning, label), style.wrap(text, label.len() + 2))
 }
