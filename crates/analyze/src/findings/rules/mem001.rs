@@ -1,4 +1,4 @@
-//! MEM001: pageable or many tiny copies between host and device.
+//! MEM001: pageable, many tiny or very long copies between host and device.
 
 use crate::findings::saving::Remedy;
 use crate::findings::{Draft, Facts, Outcome, Rule, evidence};
@@ -12,30 +12,35 @@ const TINY_BYTES: u64 = 64 * 1024;
 const MOST_TINY: f64 = 8.0;
 /// One pageable copy per step is too many.
 const MOST_PAGEABLE: f64 = 0.5;
+/// The GPU does nothing but copy from or to the host for at least this share of the period.
+const LONG_RATIO: f64 = 0.2;
 
 pub(super) const RULE: Rule = Rule {
     code: "MEM001",
-    name: "pageable or tiny host copies",
+    name: "pageable, tiny or long host copies",
     check,
     doc: "\
 ## What it is
-Copies between host and device that are pageable, or many and tiny.
+Copies between host and device that are pageable, many and tiny, or that take much of the step.
 
 ## Why it costs
 A copy from or into pageable memory goes through a staging buffer and blocks the host. A tiny copy
-costs a call and a slot in the stream, a few microseconds each, whatever its size.
+costs a call and a slot in the stream, a few microseconds each, whatever its size. Weights or caches that
+are kept on the host come over PCIe in every step, at a fiftieth of the GPU's memory bandwidth.
 
 ## How it is found
 At least one pageable copy in every second step, or more than 8 copies per step of up to 64 KiB
-between host and device.
+between host and device, or at least 20 % of the period in which nothing but such copies runs
+(`memcpy.h2d`, `memcpy.d2h`).
 
 ## What to do
 Allocate host buffers with `pin_memory=True` and copy with `non_blocking=True`; put the small tensors
-of a step into one buffer and copy it once.",
+of a step into one buffer and copy it once. Keep weights on the GPU if they fit (no CPU offload, fewer
+bits, more ranks), else copy those of the next layer while this one computes.",
 };
 
 fn check(facts: &Facts<'_>) -> Outcome {
-    let (mut copies, mut pageable, mut tiny, mut ns) = (0u64, 0u64, 0u64, 0i64);
+    let (mut copies, mut pageable, mut tiny, mut ns, mut all_ns) = (0u64, 0u64, 0u64, 0i64, 0i64);
     for view in facts.views {
         let table = &view.lane.trace.copies;
         for_each_in(view.lane, &view.windows, |_, op| {
@@ -44,6 +49,7 @@ fn check(facts: &Facts<'_>) -> Outcome {
                 && matches!(table.kind[row], CopyKind::HostToDevice | CopyKind::DeviceToHost);
             if host {
                 copies += 1;
+                all_ns += (op.end - op.start).as_ns();
                 let is_pageable = table.pageable[row] == Some(true);
                 let is_tiny = table.bytes[row].value().is_some_and(|bytes| bytes <= TINY_BYTES);
                 pageable += u64::from(is_pageable);
@@ -57,6 +63,11 @@ fn check(facts: &Facts<'_>) -> Outcome {
     }
     let n = facts.ledger.n as f64;
     let (pageable, tiny) = (pageable as f64 / n, tiny as f64 / n);
+    let exposed = facts.account_ns(|account| account == "memcpy.h2d" || account == "memcpy.d2h");
+    let exposed_ratio = exposed / facts.period_ns();
+    if exposed_ratio >= LONG_RATIO {
+        return Outcome::Found(Box::new(long(exposed, exposed_ratio, all_ns as f64 / n)));
+    }
     if pageable < MOST_PAGEABLE && tiny <= MOST_TINY {
         return Outcome::Clear;
     }
@@ -75,6 +86,27 @@ fn check(facts: &Facts<'_>) -> Outcome {
                 .to_owned(),
         remedy: Remedy::UpperBound { period_ns: 0.0, gpu_ns: ns as f64 / n },
     }))
+}
+
+/// Of copies that the GPU does nothing beside for so long and that share of the period, and all of
+/// which take `all_ns` per step.
+fn long(exposed_ns: f64, exposed_ratio: f64, all_ns: f64) -> Draft {
+    Draft {
+        headline: format!(
+            "the GPU does nothing but copy from or to the host for {:.0} % of the step: weights or \
+             caches kept on the host?",
+            100.0 * exposed_ratio
+        ),
+        evidence: vec![
+            evidence("time in which only such copies run", exposed_ns, "ns"),
+            evidence("GPU time in them", all_ns, "ns"),
+        ],
+        advice:
+            "keep the weights on the GPU if they fit (no CPU offload, fewer bits, more ranks), \
+                 else copy those of the next layer while this one computes, from pinned memory"
+                .to_owned(),
+        remedy: Remedy::UpperBound { period_ns: exposed_ns, gpu_ns: all_ns },
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +133,28 @@ mod tests {
         let finding = found(copies(1, true), "MEM001");
         assert_eq!(finding.evidence[0].value, 1.0);
         assert_eq!(finding.saving.gpu_ns_per_step, 1000.0);
+    }
+
+    /// In each step of 100 us one pinned copy of 8 MB for `copy` us, of which 10 us are beside a kernel.
+    fn long_copies(copy: i64) -> Trace {
+        steps(5, 100_000, |dsl, at, id| {
+            dsl.launch("cudaLaunchKernel", at + 100..at + 200, id)
+                .kernel("nvjet_tst", at + 1000..at + 21_000)
+                .correlation(id)
+                .memcpy_h2d(at + 11_000..at + 11_000 + copy * 1000, 8 << 20)
+                .pageable(false)
+        })
+    }
+
+    #[test]
+    fn copies_that_take_much_of_the_step_are_found() {
+        // 70 us, 60 of them alone: 60 %.
+        let finding = found(long_copies(70), "MEM001");
+        assert!(finding.headline.contains("for 60 % of the step"), "{}", finding.headline);
+        assert_eq!(finding.saving.gpu_ns_per_step, 70_000.0);
+        assert_eq!(finding.saving.period_after_ns, Some(40_000.0));
+        // 29 us, 19 alone.
+        clear(long_copies(29), "MEM001");
     }
 
     #[test]
