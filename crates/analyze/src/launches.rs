@@ -5,7 +5,7 @@
 //!   GPU    ####|    |NNNN         launch latency when the GPU stood idle at the call
 //! ```
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use steptally_trace_model::{StringId, Timestamp};
 
 use crate::links::ApiClass;
@@ -146,7 +146,8 @@ fn queue(views: &[LaneView<'_>]) -> Queue {
     for view in views {
         let trace = view.lane.trace;
         let (mut hint, mut reached) = (0, Timestamp::MIN);
-        let mut begun: HashSet<u64> = HashSet::new();
+        // By row of the launching call.
+        let mut begun = vec![false; trace.api_calls.len()];
         let (mut last, mut in_graph) = (None, false);
         let (mut called, mut started): (Vec<Timestamp>, Vec<Timestamp>) = (Vec::new(), Vec::new());
         let mut windows = view.windows.iter().peekable();
@@ -154,12 +155,13 @@ fn queue(views: &[LaneView<'_>]) -> Queue {
             while windows.next_if(|window| window.end <= op.start).is_some() {}
             let inside = windows.peek().is_some_and(|window| window.start <= op.start);
             let correlation = op.correlation(trace);
-            // Nodes of a graph mostly follow one another: the set is asked only at a change.
-            let first =
-                last != Some(correlation) && correlation.value().is_some_and(|id| begun.insert(id));
+            // Nodes of a graph mostly follow one another: the call is looked up only at a change.
+            let mut first = None;
             if last != Some(correlation) {
-                let class = view.api.class_of_launch(trace, correlation);
+                let call = view.api.call_near(correlation, &mut hint).map(|call| call as usize);
+                let class = call.map(|call| view.api.class(trace.api_calls.name[call]));
                 in_graph = class == Some(ApiClass::GraphLaunch);
+                first = call.filter(|&call| !std::mem::replace(&mut begun[call], true));
             }
             last = Some(correlation);
             if inside {
@@ -167,11 +169,8 @@ fn queue(views: &[LaneView<'_>]) -> Queue {
                 queue.work_ns += length;
                 queue.graph_ns += if in_graph { length } else { 0 };
             }
-            if inside
-                && first
-                && let Some(call) = view.api.call_near(correlation, &mut hint)
-            {
-                let at = trace.api_calls.start[call as usize];
+            if let Some(call) = first.filter(|_| inside) {
+                let at = trace.api_calls.start[call];
                 let delay = (op.start - at).as_ns().max(0);
                 queue.delays.push(delay);
                 if reached <= at {

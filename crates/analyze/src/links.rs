@@ -90,6 +90,11 @@ impl ApiIndex {
         self.class_of_name.get(name.index()).copied().flatten().unwrap_or(ApiClass::Other)
     }
 
+    /// Whether any call is of this class.
+    pub(crate) fn has(&self, class: ApiClass) -> bool {
+        self.class_of_name.contains(&Some(class))
+    }
+
     /// The row of the call with this correlation id.
     pub(crate) fn call(&self, correlation: OptionalId) -> Option<u32> {
         let id = correlation.value()?;

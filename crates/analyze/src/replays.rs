@@ -60,6 +60,9 @@ pub(crate) fn summarise(views: &[LaneView<'_>]) -> Vec<GraphReplays> {
 /// The work of each graph launch whose first node starts in a window, in order of its start.
 fn replays(view: &LaneView<'_>) -> Vec<(u32, Vec<GpuOp>)> {
     let trace = view.lane.trace;
+    if !view.api.has(ApiClass::GraphLaunch) {
+        return Vec::new();
+    }
     let launches_graphs =
         |call: u32| view.api.class(trace.api_calls.name[call as usize]) == ApiClass::GraphLaunch;
     let mut found: Vec<(u32, Vec<GpuOp>)> = Vec::new();
@@ -72,12 +75,15 @@ fn replays(view: &LaneView<'_>) -> Vec<(u32, Vec<GpuOp>)> {
             continue;
         }
         let Some(call) = view.api.call_near(op.correlation(trace), &mut hint) else { continue };
+        if !launches_graphs(call) {
+            continue;
+        }
         // Nodes of a graph mostly follow one another.
         let place = match last {
             Some((known, place)) if known == call => place,
             _ => *place_of.entry(call).or_insert_with(|| {
                 let inside = windows.peek().is_some_and(|window| window.start <= op.start);
-                (inside && launches_graphs(call)).then(|| {
+                inside.then(|| {
                     found.push((call, Vec::new()));
                     found.len() - 1
                 })
