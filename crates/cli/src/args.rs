@@ -14,6 +14,7 @@ use crate::capture_args::{DemoArgs, DoctorArgs, ProfileArgs, ServeReplayArgs};
 use crate::diff_args::DiffArgs;
 use crate::gap_args::GapArgs;
 use crate::roofline_args::RooflineArgs;
+use crate::step_args::StepArgs;
 
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
@@ -88,18 +89,8 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, conflicts_with = "path")]
     pub(crate) json_schema: bool,
 
-    /// Kind of step to account for: decode, extend, mixed, verify, draft, idle, or a mark's own
-    /// name [default: decode, else the kind that takes most time]
-    #[arg(long, value_name = "KIND")]
-    pub(crate) kind: Option<String>,
-
-    /// Only steps A to B (B not included), counted from 0 among the steps of that kind on each rank
-    #[arg(long, value_name = "A..B", value_parser = parse_steps)]
-    pub(crate) steps: Option<Range<u64>>,
-
-    /// Only this rank
-    #[arg(long, value_name = "N")]
-    pub(crate) rank: Option<u32>,
+    #[command(flatten)]
+    pub(crate) of_steps: StepArgs,
 
     /// How many kernels and operators to list in text
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -117,14 +108,6 @@ pub(crate) struct AnalyzeArgs {
     /// Show all sections of the report but these
     #[arg(long, value_name = "SECTION,..", value_delimiter = ',', value_parser = section())]
     pub(crate) skip: Vec<Section>,
-
-    /// Kernel categories of your own (TOML), tried before the built-in ones
-    #[arg(long, value_name = "FILE")]
-    pub(crate) rules: Option<PathBuf>,
-
-    /// Take ranges whose name matches this regular expression for the steps
-    #[arg(long, value_name = "REGEX", value_parser = parse_pattern)]
-    pub(crate) step_pattern: Option<Regex>,
 
     /// Number of layers of the model: what is found is checked against it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

@@ -1,15 +1,12 @@
 //! The command line of `steptally diff`.
 
-use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::Args;
-use regex::Regex;
 use steptally_analyze::diff::Gate;
 
-use crate::args::{
-    DocumentFormat, EXIT_CODES, ReadingArgs, parse_pattern, parse_steps, parse_time,
-};
+use crate::args::{DocumentFormat, EXIT_CODES, ReadingArgs, parse_time};
+use crate::step_args::StepArgs;
 
 const EXAMPLES: &str = "\
 Gates: MEASURE>LIMIT or MEASURE<LIMIT (also >= and <=); the exit code is 1 when any holds
@@ -63,25 +60,8 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Kind of step to compare (of traces) [default: decode, else the kind that takes most time]
-    #[arg(long, value_name = "KIND")]
-    pub(crate) kind: Option<String>,
-
-    /// Only steps A to B (B not included) of that kind on each rank (of traces)
-    #[arg(long, value_name = "A..B", value_parser = parse_steps)]
-    pub(crate) steps: Option<Range<u64>>,
-
-    /// Only this rank (of traces)
-    #[arg(long, value_name = "N")]
-    pub(crate) rank: Option<u32>,
-
-    /// Kernel categories of your own (TOML), tried before the built-in ones
-    #[arg(long, value_name = "FILE")]
-    pub(crate) rules: Option<PathBuf>,
-
-    /// Take ranges whose name matches this regular expression for the steps (of traces)
-    #[arg(long, value_name = "REGEX", value_parser = parse_pattern)]
-    pub(crate) step_pattern: Option<Regex>,
+    #[command(flatten)]
+    pub(crate) of_steps: StepArgs,
 
     /// How many accounts and kernels to list in text and Markdown
     #[arg(long, value_name = "N", default_value_t = 10)]

@@ -1,15 +1,12 @@
 //! The command line of `steptally gap`.
 
-use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::Args;
-use regex::Regex;
 
-use crate::args::{
-    DocumentFormat, EXIT_CODES, ReadingArgs, input_path, parse_pattern, parse_steps, parse_time,
-};
+use crate::args::{DocumentFormat, EXIT_CODES, ReadingArgs, input_path, parse_time};
 use crate::roofline_args::BoundArgs;
+use crate::step_args::StepArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,25 +45,8 @@ pub(crate) struct GapArgs {
     #[command(flatten)]
     pub(crate) bound: BoundArgs,
 
-    /// Kind of step [default: decode, else the kind that takes most time]
-    #[arg(long, value_name = "KIND")]
-    pub(crate) kind: Option<String>,
-
-    /// Only steps A to B (B not included) of that kind on each rank
-    #[arg(long, value_name = "A..B", value_parser = parse_steps)]
-    pub(crate) steps: Option<Range<u64>>,
-
-    /// Only this rank
-    #[arg(long, value_name = "N")]
-    pub(crate) rank: Option<u32>,
-
-    /// Kernel categories of your own (TOML), tried before the built-in ones
-    #[arg(long, value_name = "FILE")]
-    pub(crate) rules: Option<PathBuf>,
-
-    /// Take ranges whose name matches this regular expression for the steps
-    #[arg(long, value_name = "REGEX", value_parser = parse_pattern)]
-    pub(crate) step_pattern: Option<Regex>,
+    #[command(flatten)]
+    pub(crate) of_steps: StepArgs,
 
     /// How many operations measured alone to list in text
     #[arg(long, value_name = "N", default_value_t = 10)]

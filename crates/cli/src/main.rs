@@ -12,6 +12,7 @@ mod input;
 mod output;
 mod progress;
 mod roofline_args;
+mod step_args;
 mod verify;
 
 use std::process::ExitCode;

@@ -111,15 +111,15 @@ class DirectNccl:
     def __init__(self, rank, ranks):
         import torch.distributed as dist
 
-        self.library = ctypes.CDLL("libnccl.so.2")
+        self.nccl = ctypes.CDLL("libnccl.so.2")
         unique = UniqueId()
         if rank == 0:
-            self.check(self.library.ncclGetUniqueId(ctypes.byref(unique)))
+            self.check(self.nccl.ncclGetUniqueId(ctypes.byref(unique)))
         shared = [bytes(unique)]
         dist.broadcast_object_list(shared, src=0)
         unique = UniqueId.from_buffer_copy(shared[0])
         self.communicator = ctypes.c_void_p()
-        self.check(self.library.ncclCommInitRank(ctypes.byref(self.communicator), ranks, unique, rank))
+        self.check(self.nccl.ncclCommInitRank(ctypes.byref(self.communicator), ranks, unique, rank))
 
     @staticmethod
     def check(status):
@@ -129,11 +129,11 @@ class DirectNccl:
         address = ctypes.c_void_p(tensor.data_ptr())
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         bf16, total = 9, 0
-        self.check(self.library.ncclAllReduce(
+        self.check(self.nccl.ncclAllReduce(
             address, address, ctypes.c_size_t(tensor.numel()), bf16, total, self.communicator, stream))
 
     def close(self):
-        self.check(self.library.ncclCommDestroy(self.communicator))
+        self.check(self.nccl.ncclCommDestroy(self.communicator))
 
 
 def slowest_median_ns(reduce, size, graph):

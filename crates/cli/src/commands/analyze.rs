@@ -1,8 +1,5 @@
 //! `steptally analyze`: where did the time of a step go?
 
-use std::path::Path;
-
-use steptally_analyze::categories::Categories;
 use steptally_analyze::results::{Baseline, StepTable};
 use steptally_analyze::{Config, Section, Sections, analyze};
 use steptally_import::Import;
@@ -25,22 +22,17 @@ pub(crate) fn run(args: AnalyzeArgs) -> Result<Code, Failure> {
     let model = args.model.as_deref().map(|path| bound::model_config(path, None)).transpose()?;
     let model = model.map(|(model, _)| model);
     // The rules are made ready while the trace is read.
-    let (categories, import) = std::thread::scope(|threads| {
-        let rules = threads.spawn(|| categories(args.rules.as_deref()));
+    let (config, import) = std::thread::scope(|threads| {
+        let config = threads.spawn(|| args.of_steps.config());
         let import = input::read(path, &args.reading);
-        (rules.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause)), import)
+        (config.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause)), import)
     });
-    let (categories, import) = (categories?, import?);
+    let (config, import) = (config?, import?);
     let mut config = Config {
-        kind: args.kind.map(|kind| kind.to_lowercase()),
-        steps: args.steps,
-        rank: args.rank,
-        step_pattern: args.step_pattern,
         num_layers: args.layers.or(model.as_ref().and_then(bound::layer_count)),
         kv_token_capacity: args.kv_tokens,
-        baseline: None,
-        categories,
         sections,
+        ..config
     };
     let manifest = input::manifest(path)?;
     if let Some(manifest) = &manifest {
@@ -82,20 +74,6 @@ fn sections(args: &AnalyzeArgs) -> Result<Sections, Failure> {
         return Ok(sections);
     }
     Err(Failure::usage("--skip leaves nothing").hint("name fewer sections"))
-}
-
-pub(super) fn categories(rules: Option<&Path>) -> Result<Categories, Failure> {
-    let Some(path) = rules else {
-        return Ok(Categories::builtin());
-    };
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Failure::input(format!("cannot read the rules {}: {error}", path.display()))
-    })?;
-    Categories::with_user_rules(&text).map_err(|error| {
-        Failure::input(format!("{}: {error}", path.display())).hint(
-            "a rule is a [[rule]] with category = \"...\", pattern = '...' and examples = ['...']",
-        )
-    })
 }
 
 pub(super) fn check_rank(import: &Import, rank: Option<u32>) -> Result<(), Failure> {

@@ -13,7 +13,7 @@ use steptally_report::{
     is_saved_report, to_json,
 };
 
-use super::analyze::{categories, check_rank, check_selection};
+use super::analyze::{check_rank, check_selection};
 use crate::args::DocumentFormat;
 use crate::diff_args::DiffArgs;
 use crate::failure::{Code, Failure};
@@ -25,15 +25,7 @@ pub(crate) fn run(args: DiffArgs) -> Result<Code, Failure> {
         output::write(&diff_schema(), to_file)?;
         return Ok(Code::Ok);
     };
-    let config = Config {
-        kind: args.kind.as_ref().map(|kind| kind.to_lowercase()),
-        steps: args.steps.clone(),
-        rank: args.rank,
-        step_pattern: args.step_pattern.clone(),
-        categories: categories(args.rules.as_deref())?,
-        sections: DiffInput::sections(),
-        ..Config::default()
-    };
+    let config = Config { sections: DiffInput::sections(), ..args.of_steps.config()? };
     let (source_a, input_a) = side(a, args.tpot_a, &config, &args)?;
     let (source_b, input_b) = side(b, args.tpot_b, &config, &args)?;
     let diff = diff(&input_a, &input_b, DiffOptions { force: args.force });
@@ -92,7 +84,7 @@ fn saved(path: &Path, config: &Config, args: &DiffArgs) -> Result<(bool, DiffInp
         ("--steps", config.steps.is_some()),
         ("--rank", config.rank.is_some()),
         ("--step-pattern", config.step_pattern.is_some()),
-        ("--rules", args.rules.is_some()),
+        ("--rules", args.of_steps.rules.is_some()),
     ];
     if let Some((option, _)) = selection.iter().find(|(_, given)| *given) {
         let message = format!("{option} cannot be applied to the saved report {}", path.display());

@@ -1,10 +1,10 @@
 //! `steptally gap`: what lies between a captured step and its bound?
 
+use steptally_analyze::analyze;
 use steptally_analyze::results::Baseline;
-use steptally_analyze::{Config, analyze};
 use steptally_report::{GapReport, gap_markdown, gap_schema, gap_text, to_json};
 
-use super::analyze::{categories, check_rank, check_selection};
+use super::analyze::{check_rank, check_selection};
 use crate::args::DocumentFormat;
 use crate::bound::{self, Against};
 use crate::failure::{Code, Failure};
@@ -17,14 +17,7 @@ pub(crate) fn run(args: &GapArgs) -> Result<Code, Failure> {
         output::write(&gap_schema(), to_file)?;
         return Ok(Code::Ok);
     };
-    let mut config = Config {
-        kind: args.kind.as_ref().map(|kind| kind.to_lowercase()),
-        steps: args.steps.clone(),
-        rank: args.rank,
-        step_pattern: args.step_pattern.clone(),
-        categories: categories(args.rules.as_deref())?,
-        ..Config::default()
-    };
+    let mut config = args.of_steps.config()?;
     output::check_not_input(to_file, path)?;
     let manifest = input::manifest(path)?;
     if let Some(manifest) = &manifest {
